@@ -1,0 +1,116 @@
+"""What the commands share: options about cluster and storage, logging, errors as one line, exit codes.
+
+Exit codes: 0 done, 2 bad usage or bad input, 1 anything else, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from transforms import UserError
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class JsonObject(click.ParamType):
+    """A JSON object, or @FILE that holds one, so that secrets need not stand on a command line."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        try:
+            content = json.loads(Path(value[1:]).read_text() if value.startswith("@") else value)
+        except OSError as error:
+            self.fail(f"cannot read {value[1:]}: {error.strerror}", param, ctx)
+        except ValueError:
+            self.fail("expected a JSON object such as '{\"anon\": true}', or @FILE", param, ctx)
+        if not isinstance(content, dict):
+            self.fail("expected a JSON object such as '{\"anon\": true}', or @FILE", param, ctx)
+        return content
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--scheduler, or the shape of the embedded cluster."""
+    options: list[Decorator] = [
+        click.option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster at this address (tcp://host:8786)."),
+        click.option("--workers", type=click.IntRange(1), help="Workers of the embedded cluster. [default: all cores]"),
+        click.option("--processes", is_flag=True, help="Run the embedded workers as processes, not threads."),
+        click.option("--memory-limit", metavar="SIZE", help="Memory of one worker, such as 4GB; implies --processes."),
+    ]
+    return _apply(options, command)
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Storage and what is printed."""
+    options: list[Decorator] = [
+        click.option(
+            "--storage-options",
+            type=JsonObject(),
+            metavar="JSON",
+            help="Options for remote storage, as fsspec takes them: a JSON object or @FILE.",
+        ),
+        click.option("--quiet", is_flag=True, help="Print errors only."),
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+            default="info",
+            show_default=True,
+            help="How much to log.",
+        ),
+    ]
+    return _apply(options, command)
+
+
+def _apply(options: list[Decorator], command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def set_up_logging(level: str, *, quiet: bool) -> None:
+    """Log lines of this package to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    logger = logging.getLogger("dglmnet")
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.ERROR if quiet else level.upper())
+
+
+def run_command(command: click.Command) -> None:
+    """Run a click command; every error becomes one line and an exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = command.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except UserError as error:
+        _fail(command, str(error), 2)
+    except (KeyboardInterrupt, click.Abort):
+        _fail(command, "interrupted", 130)
+    except Exception as error:
+        if logging.getLogger("dglmnet").isEnabledFor(logging.DEBUG):
+            raise
+        _fail(command, f"{type(error).__name__}: {error} (more with --log-level debug)", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(command: click.Command, message: str, code: int) -> None:
+    click.echo(f"{command.name}: error: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+def _interrupt(signum: int, frame: Any) -> None:
+    """SIGTERM ends the work as Ctrl-C does: cleanly."""
+    raise KeyboardInterrupt

@@ -1,0 +1,98 @@
+"""Where the work runs: an embedded Dask cluster (threads of this process, or local processes), or a running one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import dask
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+from distributed import Client, LocalCluster
+from distributed.system import MEMORY_LIMIT
+
+from transforms import UserError, __version__
+
+CONNECT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What the user said about the cluster. Without a scheduler, one is embedded."""
+
+    scheduler: str | None = None
+    workers: int | None = None
+    processes: bool = False
+    memory_limit: str | None = None  # of one worker
+
+
+@contextmanager
+def open_client(options: ClusterOptions) -> Iterator[Client]:
+    """A client of the cluster that the options describe; an embedded cluster ends with it."""
+    if options.scheduler:
+        with _connect(options.scheduler) as client:
+            check_workers(client)
+            yield client
+        return
+    # A task that failed is reported once, by the command; Dask would log it with its arguments as well.
+    with dask.config.set(_embedded_config()), _embedded(options) as cluster, Client(cluster) as client:
+        yield client
+
+
+def _embedded(options: ClusterOptions) -> LocalCluster:
+    """Workers of one thread each. In this process they share memory, so only processes have a limit of their own."""
+    workers = options.workers or CPU_COUNT
+    limit = _memory_limit(options, workers)
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=options.processes,
+        memory_limit=limit if options.processes else 0,
+        dashboard_address=None,
+        host="127.0.0.1" if options.processes else None,
+        silence_logs=logging.CRITICAL,
+    )
+
+
+def _embedded_config() -> dict[str, object]:
+    return {"distributed.admin.log-format": "%(message)s", "distributed.worker.memory.spill": False}
+
+
+def _memory_limit(options: ClusterOptions, workers: int) -> int:
+    if options.memory_limit is None:
+        return int(MEMORY_LIMIT) // workers
+    try:
+        limit = int(parse_bytes(options.memory_limit))
+    except ValueError:
+        raise UserError(f"memory limit {options.memory_limit!r}: expected a size such as 512MB or 4GiB") from None
+    if limit < 64 << 20:
+        raise UserError(f"memory limit {options.memory_limit!r}: a worker needs at least 64 MB")
+    return limit
+
+
+def _connect(address: str) -> Client:
+    try:
+        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"cannot reach a Dask scheduler at {address}: {reason}. Is `dask scheduler` running there?"
+        ) from None
+
+
+def installed_version() -> str:
+    """What check_workers asks every worker."""
+    return __version__
+
+
+def check_workers(client: Client) -> None:
+    """Every worker must have this package, in this version: raise, naming those that do not."""
+    answers = client.run(installed_version, on_error="return")
+    if not answers:
+        raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
+    for worker, answer in answers.items():
+        if answer != __version__:
+            what = f"has dglmnet {answer}" if isinstance(answer, str) else f"cannot load dglmnet ({answer})"
+            raise UserError(f"worker {worker} {what}; this is {__version__}. Install the same version on every worker")

@@ -1,0 +1,175 @@
+"""convert-libsvm: LIBSVM text -> a feature-partitioned data set, or a look at one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+from dask.utils import parse_bytes
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.cli import cluster_options, common_options, run_command, set_up_logging
+from pipeline.cluster import ClusterOptions, open_client
+from pipeline.progress import amount, show_progress
+from transforms import Dataset, DatasetError, check_dataset, convert_libsvm, open_dataset
+from transforms.assign import STRATEGIES
+
+EXAMPLES = """
+\b
+Examples:
+  convert-libsvm train.svm.xz data/train
+  convert-libsvm 's3://bucket/day=*/part-*.gz' s3://bucket/dataset --workers 8
+  convert-libsvm logs/ data/logs --zero-based --on-bad-line skip --overwrite
+  convert-libsvm --inspect data/train
+"""
+
+
+class Size(click.ParamType):
+    """A number of bytes, such as 16MB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(parse_bytes(value))
+        except ValueError:
+            self.fail(f"{value!r}: expected a size such as 16MB", param, ctx)
+
+
+@click.command("convert-libsvm", epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("paths", nargs=-1, metavar="INPUT... OUTPUT")
+@click.option("--inspect", metavar="DATASET", help="Describe an existing data set and check that it is whole.")
+@click.option("--partitions", type=click.IntRange(1), help="Feature partitions. [default: by size and workers]")
+@click.option(
+    "--strategy",
+    type=click.Choice(STRATEGIES),
+    default="spread",
+    show_default=True,
+    help="How features go to partitions: spread evenly, or neighbouring ids together.",
+)
+@click.option("--zero-based", is_flag=True, help="Feature ids count from 0, not from 1.")
+@click.option("--positive-label", type=float, metavar="L", help="The label that becomes +1. [default: the larger]")
+@click.option(
+    "--on-bad-line",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="Stop at a line that is not LIBSVM, or leave it out and count it.",
+)
+@click.option("--resume", is_flag=True, help="Continue a conversion that was cut off; keep fragments if cut off again.")
+@click.option("--overwrite", is_flag=True, help="Replace a data set at OUTPUT once the new one is complete.")
+@click.option("--block-size", type=Size(), metavar="SIZE", help="Text that one task reads. [default: 1MiB to 32MiB]")
+@cluster_options
+@common_options
+def command(
+    paths: tuple[str, ...],
+    inspect: str | None,
+    storage_options: dict[str, Any] | None,
+    quiet: bool,
+    log_level: str,
+    **options: Any,
+) -> int:
+    """Convert LIBSVM text into a data set split by features, which dask-submit trains on.
+
+    INPUT: files, globs, folders, plain or .gz .bz2 .xz .zst, on any storage that fsspec knows (s3://, hdfs://, ...).
+    OUTPUT: the folder of the data set. It is complete when it holds dataset.json, and not before.
+    """
+    set_up_logging(log_level, quiet=quiet)
+    if inspect is not None:
+        if paths:
+            raise click.UsageError("--inspect takes one data set and nothing else")
+        return _inspect(inspect, storage_options, quiet=quiet)
+    if len(paths) < 2:
+        raise click.UsageError("expected INPUT... OUTPUT: at least one input and the output folder")
+    return _convert(list(paths[:-1]), paths[-1], storage_options, quiet=quiet, **options)
+
+
+def _convert(
+    inputs: list[str],
+    output: str,
+    storage_options: dict[str, Any] | None,
+    *,
+    quiet: bool,
+    scheduler: str | None,
+    workers: int | None,
+    processes: bool,
+    memory_limit: str | None,
+    **options: Any,
+) -> int:
+    cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
+    started = time.monotonic()
+    with open_client(cluster) as client:
+        begun = time.monotonic()
+        with show_progress(quiet=quiet) as progress:
+            dataset = convert_libsvm(
+                inputs, output, storage_options=storage_options, client=client, progress=progress, **options
+            )
+        now = time.monotonic()
+    if not quiet:
+        size = sum(one["size"] for one in dataset.description["inputs"])
+        seconds = f"{now - begun:.1f} s, {amount(size / (now - begun), 'B')}/s (and {begun - started:.1f} s to start)"
+        Console().print(_summary(dataset, [("Time", seconds)]))
+    return 0
+
+
+def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool) -> int:
+    dataset = open_dataset(url, storage_options)
+    with show_progress(quiet=quiet) as progress:
+        problems = check_dataset(dataset, progress)
+    if problems:
+        more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
+        raise DatasetError(f"{problems[0]}{more}: convert again")
+    if not quiet:
+        Console().print(_summary(dataset, [("Integrity", "checksums, order and counts are right")]))
+    return 0
+
+
+def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
+    """What a data set holds, for people."""
+    about = dataset.description
+    labels, parts = about["labels"], about["partitions"]
+    n, p, nnz = dataset.n, dataset.p, dataset.nnz
+    names = about["label_map"]
+    nonzeros = [part["nnz"] for part in parts]
+    balance = max(nonzeros) / (sum(nonzeros) / len(parts)) if sum(nonzeros) else 1.0
+    rows = [
+        ("Examples", f"{n:,}"),
+        ("Features", f"{p:,}"),
+        ("Nonzeros", f"{nnz:,} ({nnz / n if n else 0:.1f} per example)"),
+        ("Density", f"{100 * nnz / (n * p) if n and p else 0:.3g} %"),
+        (
+            "Labels",
+            f"{names['+1']:g} → +1: {labels['positives']:,} ({100 * labels['positives'] / n:.1f} %); "
+            f"{names['-1']:g} → −1: {labels['negatives']:,}",
+        ),
+        ("Values", "all 1, not stored" if not any(part["values"] for part in parts) else "float32"),
+        ("Partitions", f"{len(parts)}, the largest {100 * (balance - 1):.1f} % above the mean in nonzeros"),
+        ("Size", amount(sum(part["bytes"] for part in parts) + labels["bytes"], "B")),
+    ]
+    if labels["weighted"]:
+        rows.append(
+            (
+                "Weights",
+                f"+1: {labels['weight_of_positives']:g}; −1: {labels['weight_of_negatives']:g} in all",
+            )
+        )
+    if about["bad_lines"]["count"]:
+        rows.append(
+            (
+                "Skipped",
+                f"{about['bad_lines']['count']:,} bad lines; the first: {about['bad_lines']['first'][0]}",
+            )
+        )
+    table = Table(title=f"Data set {dataset.name}", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column()
+    for row in rows + more:
+        table.add_row(*row)
+    return table
+
+
+def main() -> None:
+    """The entry point."""
+    run_command(command)

@@ -1,0 +1,83 @@
+"""Which partition a feature goes to: the split of {1..p} into S_1..S_M (section 2 of the paper).
+
+The Map step knows no frequencies yet, so it sorts features into many more buckets than partitions; when it is
+done, the buckets' nonzeros are known and `assign_buckets` deals them out evenly. A strategy is how a feature
+finds its bucket:
+
+spread      Fibonacci hashing: ids that are close, and so often alike in frequency, land far apart, so that
+            every partition gets its share of the features that matter. The default.
+neighbours  ids in order: neighbours stay together. Where neighbouring ids belong together (one-hot groups) the
+            solver needs fewer rounds; where ids are ordered by frequency one partition does all the work.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numba import njit
+
+STRATEGIES = ("spread", "neighbours")
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_OCTAVE_BITS = 10  # `neighbours` tells 2^10 buckets apart between one power of two and the next
+HEAVY = 0.02  # a bucket with more than this share of a partition is placed on its own
+
+
+def bucket_count(strategy: str, partitions: int) -> int:
+    """How many buckets: enough for an even deal (a bucket is about 1/64 of a partition)."""
+    if strategy == "neighbours":
+        return 1 << 15
+    return min(1 << 16, max(512, 1 << (64 * partitions - 1).bit_length()))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def bucket_of(feature, spread, bits):  # type: ignore[no-untyped-def]
+    """The bucket of a feature id, of 2^bits."""
+    word = np.uint64(feature)
+    if spread:
+        return np.int64((word * _GOLDEN) >> np.uint64(64 - bits))
+    # Rises with the id: which power of two it is under, then its leading bits.
+    octave = np.int64(0)
+    while word >> np.uint64(_OCTAVE_BITS) > 0:
+        word >>= np.uint64(1)
+        octave += 1
+    return (octave << (_OCTAVE_BITS - 1)) + np.int64(word)
+
+
+@njit(nogil=True, cache=True)
+def _buckets(features, spread, bits):  # type: ignore[no-untyped-def]
+    result = np.empty(features.size, np.int64)
+    for k in range(features.size):
+        result[k] = bucket_of(features[k], spread, bits)
+    return result
+
+
+def buckets_of(strategy: str, features: np.ndarray, buckets: int) -> np.ndarray:
+    """The bucket of each feature id."""
+    result: np.ndarray = _buckets(features, strategy == "spread", buckets.bit_length() - 1)
+    return result
+
+
+def assign_buckets(nnz: np.ndarray, partitions: int) -> np.ndarray:
+    """The partition of each bucket, so that nonzeros come out even and a partition is few runs of buckets.
+
+    Heavy buckets (a very frequent feature) are placed one by one, largest first, on the least loaded
+    partition; the light ones fill what is missing, in order, one run a partition.
+    """
+    target = nnz.sum() / partitions
+    owner = np.zeros(nnz.size, dtype=np.int32)
+    load = np.zeros(partitions)
+    heap = [(0.0, k) for k in range(partitions)]
+    heavy = np.flatnonzero(nnz > HEAVY * target)
+    for bucket in heavy[np.argsort(-nnz[heavy], kind="stable")]:
+        lightest, k = heapq.heappop(heap)
+        owner[bucket] = k
+        load[k] = lightest + nnz[bucket]
+        heapq.heappush(heap, (load[k], k))
+    light = np.setdiff1d(np.arange(nnz.size), heavy)
+    room = np.maximum(target - load, 0.0)
+    if light.size and nnz[light].sum() > 0:
+        edges = np.cumsum(room * (nnz[light].sum() / room.sum()))
+        middle = np.cumsum(nnz[light]) - nnz[light] / 2
+        owner[light] = np.minimum(np.searchsorted(edges, middle, side="left"), partitions - 1)
+    return owner

@@ -1,0 +1,328 @@
+"""LIBSVM text -> a feature-partitioned data set: the Map/Reduce graph and its driver (section 3 of the paper).
+
+All or nothing: everything is written under OUTPUT/_temporary and moved into place at the end; dataset.json comes
+last, and without it there is no data set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from distributed import Client, Future, as_completed
+from distributed.system import MEMORY_LIMIT
+
+from transforms.assign import STRATEGIES, assign_buckets
+from transforms.dataset import Dataset, open_dataset
+from transforms.errors import BadLine, UserError
+from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
+from transforms.labels import MIXED_WEIGHTS, choose_positive, wrong_labels
+from transforms.mapreduce import (
+    BAD_LINES_NAMED,
+    BadSpotFound,
+    Catalogue,
+    Job,
+    Mapped,
+    count_lines,
+    map_block,
+    reduce_partition,
+    write_labels,
+)
+from transforms.output import commit, describe, is_finished, workplace
+from transforms.parts import PartInfo
+from transforms.plan import Plan, Resources, default_block_size, default_partitions
+from transforms.progress import NoProgress, Progress
+from transforms.storage import StorageOptions, display, open_storage
+
+MAX_ROWS = 2**31 - 1  # examples are int32
+
+
+def convert_libsvm(
+    inputs: str | Sequence[str],
+    output: str,
+    *,
+    partitions: int | None = None,
+    strategy: str = "spread",
+    zero_based: bool = False,
+    positive_label: float | None = None,
+    on_bad_line: str = "raise",
+    resume: bool = False,
+    overwrite: bool = False,
+    block_size: int | None = None,
+    storage_options: dict[str, Any] | None = None,
+    client: Client | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Convert LIBSVM text (files, globs, folders, any fsspec URL) into a data set at `output`.
+
+    client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
+    partitions, block_size: by default from the input's size and the cluster's memory.
+    on_bad_line: "raise" stops at a bad line; "skip" leaves it out, counts it, and names the first few in dataset.json.
+    resume: continue a conversion that was cut off, and leave fragments behind if this one is cut off, too.
+    """
+    _check_options(partitions, strategy, on_bad_line, resume, overwrite, block_size)
+    options = StorageOptions(storage_options or {})
+    files = find_inputs([inputs] if isinstance(inputs, str) else list(inputs), options)
+    fs, path = open_storage(output, options)
+    _refuse_output_among_inputs(files, fs, path)
+    wanted: dict[str, Any] = {
+        "inputs": [file.identity() for file in files],
+        "partitions": partitions,
+        "block_size": block_size,
+        "strategy": strategy,
+        "zero_based": zero_based,
+        "positive_label": positive_label,
+    }
+    if is_finished(fs, path, wanted, resume=resume, overwrite=overwrite):
+        return open_dataset(output, options)
+    with ExitStack() as stack:
+        client = stack.enter_context(_client(client))
+        resources = cluster_resources(client)
+        plan = Plan(
+            inputs=wanted["inputs"],
+            partitions=partitions or default_partitions(files, resources),
+            block_size=block_size or default_block_size(files, resources),
+            strategy=strategy,
+            zero_based=zero_based,
+            positive_label=positive_label,
+            on_bad_line=on_bad_line,
+        )
+        place = stack.enter_context(workplace(output, options, plan, wanted, resume=resume, overwrite=overwrite))
+        job = Job(output, options, place.folder, place.keeper.claim, place.plan, resume)
+        description = _run(client, job, files, progress or NoProgress())
+        _refuse_changed_inputs(files, options)
+        commit(fs, path, place, description)
+    return open_dataset(output, options)
+
+
+def _check_options(
+    partitions: int | None,
+    strategy: str,
+    on_bad_line: str,
+    resume: bool,
+    overwrite: bool,
+    block_size: int | None,
+) -> None:
+    if partitions is not None and partitions < 1:
+        raise UserError(f"partitions must be at least 1, got {partitions}")
+    if block_size is not None and block_size < 1:
+        raise UserError(f"block size must be at least 1 byte, got {block_size}")
+    if strategy not in STRATEGIES:
+        raise UserError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    if on_bad_line not in ("raise", "skip"):
+        raise UserError(f"on_bad_line must be raise or skip, got {on_bad_line!r}")
+    if resume and overwrite:
+        raise UserError("resume and overwrite exclude each other: continue what is there, or start over")
+
+
+def _refuse_output_among_inputs(files: Iterable[InputFile], fs: Any, path: str) -> None:
+    where = display(fs, path)
+    for file in files:
+        if file.name == where or file.name.startswith(where + "/"):
+            raise UserError(f"{file.name}: this input lies in the output folder {where}: choose another output")
+
+
+@contextmanager
+def _client(client: Client | None) -> Iterator[Client]:
+    """The client given, the current one, or an in-process cluster for as long as it is needed."""
+    if client is None:
+        try:
+            client = Client.current()
+        except ValueError:
+            with Client(processes=False, dashboard_address=None, memory_limit=0) as embedded:
+                yield embedded
+            return
+    yield client
+
+
+def cluster_resources(client: Client) -> Resources:
+    """Threads of the cluster, and the memory that one thread of its smallest worker may use."""
+
+    def shape(dask_scheduler: Any) -> list[tuple[int, int, str]]:
+        return [(ws.nthreads, ws.memory_limit, ws.host) for ws in dask_scheduler.workers.values()]
+
+    workers: list[tuple[int, int, str]] = client.run_on_scheduler(shape)
+    if not workers:
+        raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
+    threads = sum(nthreads for nthreads, _, _ in workers)
+    memory = min((limit or MEMORY_LIMIT // threads * nthreads) // nthreads for nthreads, limit, _ in workers)
+    return Resources(threads, memory)
+
+
+# --- Map, then Reduce -----------------------------------------------------------------------------------------------
+
+
+def _run(client: Client, job: Job, files: Sequence[InputFile], progress: Progress) -> dict[str, Any]:
+    """The graph: Map over blocks, then labels, then Reduce over partitions. Returns what dataset.json will say."""
+    blocks = cut_blocks(files, job.plan.block_size)
+    progress.phase("map", sum(block.size for block in blocks), "B")
+    mapped: dict[int, list[Mapped]] = {}
+    bucket_nnz = np.zeros(job.plan.buckets, dtype=np.int64)
+    with _tasks(client, job, map_block, [(block,) for block in blocks]) as results:
+        try:
+            for index, result in results:
+                for one in result:
+                    bucket_nnz += one.bucket_nnz
+                mapped[index] = [replace(one, bucket_nnz=one.bucket_nnz[:0]) for one in result]
+                progress.advance(blocks[index].size)
+        except BadSpotFound as found:
+            raise _bad_line(client, job, blocks, mapped, found) from None
+    catalogue = _catalogue(mapped, blocks, job.plan)
+    owner = assign_buckets(bucket_nnz, job.plan.partitions)
+    shared = client.scatter(catalogue, hash=False)
+    progress.phase("reduce", int(bucket_nnz.sum()), "nonzeros")
+    with _tasks(client, job, write_labels, [(shared,)]) as results:
+        labels = next(results)[1]
+    parts: dict[int, PartInfo] = {}
+    spans = [(k, shared, _spans(owner == k)) for k in range(job.plan.partitions)]
+    with _tasks(client, job, reduce_partition, spans) as results:
+        for index, part in results:
+            parts[index] = part
+            progress.advance(part.nnz)
+    return _description(job, blocks, mapped, catalogue, labels, [parts[k] for k in sorted(parts)])
+
+
+@contextmanager
+def _tasks(
+    client: Client, job: Job, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+) -> Iterator[Iterator[tuple[int, Any]]]:
+    """Run a task for each tuple of arguments and hand out (index, result) as they finish.
+
+    When the block is left by an error, tasks that wait are cancelled and those that run are waited for, so that
+    nothing is written after the output was cleaned up.
+    """
+    name = function.__name__.replace("_", "-")
+    keys = [f"{name}-{job.claim.token[:8]}-{k}" for k in range(len(arguments))]
+    futures: list[Future] = [
+        client.submit(function, job, *args, key=key, pure=False) for key, args in zip(keys, arguments, strict=True)
+    ]
+    position = {future.key: k for k, future in enumerate(futures)}
+
+    def results() -> Iterator[tuple[int, Any]]:
+        for future in as_completed(futures):
+            yield position[future.key], future.result()
+            future.release()
+
+    try:
+        yield results()
+    except BaseException:
+        client.cancel(futures, force=True)
+        _drain(client, set(keys))
+        raise
+
+
+def _drain(client: Client, keys: set[str], patience: float = 60.0) -> None:
+    """Wait until no worker runs any of these tasks (cancelling does not stop a running one)."""
+
+    def running(dask_worker: Any) -> list[str]:
+        return [str(key) for key in dask_worker.active_threads.values()]
+
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        on_workers = client.run(running, on_error="ignore")
+        if not any(keys.intersection(active) for active in on_workers.values()):
+            return
+        time.sleep(0.02)
+
+
+def _bad_line(
+    client: Client, job: Job, blocks: Sequence[Block], mapped: dict[int, list[Mapped]], found: BadSpotFound
+) -> BadLine:
+    """The bad line with its number in the file: lines before it are counted where a block has not told yet."""
+    block = blocks[found.block]
+    earlier = [other for other in blocks[: found.block] if other.file == block.file]
+    told = sum(_lines(mapped[other.index]) for other in earlier if other.index in mapped)
+    asked = [(other,) for other in earlier if other.index not in mapped]
+    with _tasks(client, job, count_lines, asked) as counts:
+        line = found.spot.line + told + sum(count for _, count in counts)
+    return BadLine(block.file.name, line, found.spot.column, found.spot.text, found.spot.expected)
+
+
+def _lines(results: Iterable[Mapped]) -> int:
+    return sum(int(one.fragment.header["lines"]) for one in results)
+
+
+def _catalogue(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], plan: Plan) -> Catalogue:
+    """Put the fragments in order and settle what the labels mean."""
+    fragments = [one.fragment for index in sorted(mapped) for one in mapped[index]]
+    offsets = np.concatenate(([0], np.cumsum([fragment.rows for fragment in fragments], dtype=np.int64))).tolist()
+    values = np.unique(np.concatenate([fragment.label_values for fragment in fragments] or [np.empty(0)])).tolist()
+    if offsets[-1] > MAX_ROWS:
+        raise UserError(f"{offsets[-1]} examples: a data set holds at most {MAX_ROWS}; sample or split the input")
+    if len(values) != 2:
+        raise UserError(_label_error(mapped, blocks, values))
+    positive = choose_positive(values, plan.positive_label)
+    weighted = [int(fragment.header["weighted"]) for fragment in fragments if fragment.rows]
+    if any(weighted) and not all(weighted):
+        raise UserError(MIXED_WEIGHTS)
+    return Catalogue(fragments, offsets, positive, any(weighted))
+
+
+def _label_error(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], values: list[float]) -> str:
+    """Which labels there are, and a file where each stands."""
+    if not values:
+        return "the input has no examples"
+    places = []
+    for value in values[:5]:
+        file = next(
+            blocks[index].file.name
+            for index in sorted(mapped)
+            if any(value in one.fragment.label_values for one in mapped[index])
+        )
+        places.append(f"{value:g} in {file}")
+    return f"{wrong_labels(values)} ({'; '.join(places)})"
+
+
+def _spans(mine: np.ndarray) -> np.ndarray:
+    """A partition's buckets as runs [first, stop)."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], mine.astype(np.int8), [0]))))
+    return edges.reshape(-1, 2)
+
+
+# --- the result -----------------------------------------------------------------------------------------------------
+
+
+def _description(
+    job: Job,
+    blocks: Sequence[Block],
+    mapped: dict[int, list[Mapped]],
+    catalogue: Catalogue,
+    labels: dict[str, Any],
+    parts: Sequence[PartInfo],
+) -> dict[str, Any]:
+    values = {float(v) for fragment in catalogue.fragments for v in fragment.label_values}
+    (negative,) = values - {catalogue.positive}
+    return describe(
+        examples=catalogue.rows,
+        label_map={"-1": negative, "+1": catalogue.positive},
+        labels=labels,
+        parts=parts,
+        plan=job.plan,
+        bad_lines=_bad_lines(blocks, mapped),
+    )
+
+
+def _bad_lines(blocks: Sequence[Block], mapped: dict[int, list[Mapped]]) -> dict[str, Any]:
+    """How many lines were skipped, and the first few with their numbers."""
+    count, line, file = 0, 0, None
+    first: list[str] = []
+    for block in blocks:
+        line = line if block.file == file else 0
+        file = block.file
+        for one in mapped[block.index]:
+            count += int(one.fragment.header["bad"])
+            for spot in one.spots[: BAD_LINES_NAMED - len(first)]:
+                first.append(str(BadLine(block.file.name, line + spot.line, spot.column, spot.text, spot.expected)))
+        line += _lines(mapped[block.index])
+    return {"count": count, "first": first}
+
+
+def _refuse_changed_inputs(files: Sequence[InputFile], options: StorageOptions) -> None:
+    for file in files:
+        now = find_inputs([file.url], options)
+        if now != [file]:
+            raise UserError(f"{file.name}: changed while it was being converted: convert again when it is at rest")

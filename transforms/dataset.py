@@ -1,0 +1,199 @@
+"""Open a data set: labels, and partitions as CSC arrays that view what Parquet was decoded into, without copying.
+
+An Arrow large_list column is a CSC matrix: its offsets are indptr, its child is indices or data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transforms.errors import DatasetError
+from transforms.labels import LABELS_PARQUET, Labels, read_label_file
+from transforms.parts import Csc, PartInfo
+from transforms.storage import StorageOptions, display, is_local, open_storage, redact
+from transforms.version import FORMAT_VERSION
+
+DATASET_JSON = "dataset.json"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One feature partition: S_m of the paper, X_m on disk."""
+
+    url: str
+    options: StorageOptions
+    info: PartInfo
+
+    def read(self, bound_above: float | None = None) -> Csc:
+        """The partition, or the features with bound > bound_above: a prefix; row groups behind it stay unread."""
+        with self._open() as file:
+            groups = list(range(self._groups(file, bound_above)))
+            return _prefix(_to_csc(file.read_row_groups(groups)), bound_above)
+
+    def stream(self, bound_above: float | None = None) -> Iterator[Csc]:
+        """The same features in the same order, one row group at a time."""
+        with self._open() as file:
+            for group in range(self._groups(file, bound_above)):
+                yield _prefix(_to_csc(file.read_row_group(group)), bound_above)
+
+    def read_index(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """feature, nnz and bound of every row, without the nonzeros."""
+        with self._open() as file:
+            table = file.read(columns=["feature", "nnz", "bound"])
+        return tuple(table[name].to_numpy() for name in ("feature", "nnz", "bound"))
+
+    @contextmanager
+    def _open(self) -> Iterator[pq.ParquetFile]:
+        """The Parquet file; whatever is wrong with it comes out as one sentence that names it."""
+        fs, path = open_storage(self.url, self.options)
+        try:
+            # Row groups are asked for one after another on a disk, in a few large requests elsewhere.
+            source = path if is_local(fs) else fs.open(path, "rb", cache_type="none")
+            with pq.ParquetFile(source, pre_buffer=not is_local(fs)) as file:
+                yield file
+        except FileNotFoundError:
+            raise DatasetError(f"{display(fs, path)}: this part of the data set is missing: convert again") from None
+        except (pa.ArrowInvalid, pa.ArrowIOError, OSError) as error:
+            raise DatasetError(f"{display(fs, path)}: this part is damaged ({error}): convert again") from error
+
+    def _groups(self, file: pq.ParquetFile, bound_above: float | None) -> int:
+        """How many row groups, from the first, hold a feature with bound > bound_above."""
+        total: int = file.metadata.num_row_groups
+        if bound_above is None:
+            return total
+        column = file.schema_arrow.names.index("bound")
+        for group in range(total):
+            statistics = file.metadata.row_group(group).column(column).statistics
+            if statistics is not None and statistics.max <= bound_above:
+                return group
+        return total
+
+
+def _prefix(csc: Csc, bound_above: float | None) -> Csc:
+    if bound_above is None:
+        return csc
+    keep = int(np.searchsorted(-csc.bounds, -bound_above, side="left"))
+    stop = csc.indptr[keep] if csc.indptr.size else 0
+    return Csc(
+        csc.features[:keep],
+        csc.bounds[:keep],
+        csc.indptr[: keep + 1],
+        csc.indices[:stop],
+        None if csc.data is None else csc.data[:stop],
+    )
+
+
+def _to_csc(table: pa.Table) -> Csc:
+    def column(name: str) -> pa.Array:
+        chunked = table[name]
+        return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
+
+    examples = column("examples")
+    if len(examples) == 0:
+        data = np.empty(0, dtype=np.float32) if "values" in table.column_names else None
+        return Csc(np.empty(0, np.int64), np.empty(0), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), data)
+    indptr = examples.offsets.to_numpy(zero_copy_only=True)
+    data = column("values").values.to_numpy(zero_copy_only=True) if "values" in table.column_names else None
+    return Csc(
+        column("feature").to_numpy(zero_copy_only=True),
+        column("bound").to_numpy(zero_copy_only=True),
+        indptr,
+        examples.values.to_numpy(zero_copy_only=True),
+        data,
+    )
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set on disk. `description` is dataset.json."""
+
+    url: str = field(repr=False)  # may hold a password
+    options: StorageOptions = field(repr=False)
+    description: dict[str, Any] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        return redact(self.url)
+
+    @property
+    def n(self) -> int:
+        """Examples."""
+        return int(self.description["examples"])
+
+    @property
+    def p(self) -> int:
+        """Distinct features."""
+        return int(self.description["features"])
+
+    @property
+    def nnz(self) -> int:
+        return int(self.description["nnz"])
+
+    @property
+    def weighted(self) -> bool:
+        return bool(self.description["labels"]["weighted"])
+
+    @property
+    def partitions(self) -> list[Partition]:
+        base = self.url.rstrip("/")
+        return [
+            Partition(f"{base}/{info['file']}", self.options, PartInfo(**info))
+            for info in self.description["partitions"]
+        ]
+
+    def labels(self) -> Labels:
+        """Labels (int8, -1 or +1) and example weights (float32), or None if there are none."""
+        fs, path = open_storage(self.url, self.options)
+        where = f"{display(fs, path)}/{LABELS_PARQUET}"
+        try:
+            labels, weights = read_label_file(fs, path)
+        except FileNotFoundError:
+            raise DatasetError(f"{where}: missing: convert again") from None
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DatasetError(f"{where}: damaged ({error}): convert again") from error
+        if labels.size != self.n:
+            raise DatasetError(f"{where}: {labels.size} labels for {self.n} examples: convert again")
+        return labels, weights
+
+
+def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dataset:
+    """Open a data set made by convert_libsvm or from_arrays. Raises DatasetError, saying what is wrong."""
+    options = StorageOptions(storage_options or {})
+    fs, path = open_storage(url, options)
+    where = display(fs, path)
+    try:
+        fs.invalidate_cache()
+        description = json.loads(fs.cat_file(f"{path}/{DATASET_JSON}"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise DatasetError(f"{where}: not a data set: {_why_not(fs, path)}") from None
+    except ValueError as error:
+        raise DatasetError(f"{where}/{DATASET_JSON}: damaged ({error}): convert again") from None
+    except PermissionError as error:
+        raise DatasetError(f"{where}: not allowed to read it: check the credentials. {error}") from None
+    if not isinstance(description, dict) or description.get("format") != "dglmnet":
+        raise DatasetError(f"{where}/{DATASET_JSON}: not the description of a dglmnet data set")
+    version = description.get("format_version")
+    if version != FORMAT_VERSION:
+        newer = isinstance(version, int) and version > FORMAT_VERSION
+        remedy = "update dglmnet" if newer else "convert again"
+        raise DatasetError(f"{where}: format version {version}, but this dglmnet reads {FORMAT_VERSION}: {remedy}")
+    return Dataset(url, options, description)
+
+
+def _why_not(fs: Any, path: str) -> str:
+    if not fs.exists(path):
+        return "no such folder"
+    if fs.isfile(path):
+        return "it is a file. Convert it with convert-libsvm first"
+    if fs.exists(f"{path}/_temporary"):
+        return "a conversion did not finish here. Continue it with convert-libsvm --resume"
+    return f"there is no {DATASET_JSON} in it"

@@ -1,0 +1,27 @@
+"""Errors that are the user's to mend: each says what was found, where, and what to do. The commands exit with 2."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Bad use or bad input, told in one line."""
+
+
+class BadLine(UserError):
+    """A line of an input that is not LIBSVM text."""
+
+    def __init__(self, path: str, line: int, column: int, text: str, expected: str) -> None:
+        super().__init__(path, line, column, text, expected)
+        self.path, self.line, self.column, self.text, self.expected = path, line, column, text, expected
+
+    def __str__(self) -> str:
+        found = f", found {self.text!r}" if self.text else ""
+        return f"{self.path}, line {self.line}, column {self.column}: {self.expected}{found}"
+
+
+class DatasetError(UserError):
+    """A data set that is missing, damaged, or of another format."""
+
+
+class OutputExists(UserError):
+    """The output is there already, or another writer is at it."""

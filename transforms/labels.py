@@ -1,0 +1,66 @@
+"""labels.parquet: one row per example, in input order, and what the labels of the input mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transforms.errors import UserError
+from transforms.storage import create_hashed
+
+LABELS_PARQUET = "labels.parquet"
+LABELS_LISTED = 10
+MIXED_WEIGHTS = (
+    "some lines start with label:weight and some with a label alone. Write a weight on every line or on none "
+    "(a line that lacks its label looks like this, too)"
+)
+
+Labels = tuple[np.ndarray, np.ndarray | None]  # int8 -1/+1, float32 weights
+
+
+def wrong_labels(values: list[float]) -> str:
+    """What to say of values that are not two."""
+    shown = ", ".join(f"{value:g}" for value in sorted(values)[:LABELS_LISTED])
+    more = ", …" if len(values) > LABELS_LISTED else ""
+    return f"expected exactly two distinct labels, found {len(values)}: {shown or 'none'}{more}"
+
+
+def choose_positive(values: list[float], positive_label: float | None) -> float:
+    """Which of the two label values, given in rising order, is +1: the larger one unless chosen."""
+    if positive_label is None:
+        return values[1]
+    if positive_label not in values:
+        raise UserError(
+            f"the positive label {positive_label:g} is not in the data; found {values[0]:g} and {values[1]:g}"
+        )
+    return positive_label
+
+
+def write_label_file(fs: Any, folder: str, chunks: Iterable[Labels], *, weighted: bool) -> dict[str, Any]:
+    """Write labels chunk by chunk; returns what dataset.json says of them."""
+    fields = [pa.field("label", pa.int8(), nullable=False)]
+    fields += [pa.field("weight", pa.float32(), nullable=False)] if weighted else []
+    schema = pa.schema(fields)
+    counts, sums = np.zeros(2, dtype=np.int64), np.zeros(2)
+    with create_hashed(fs, f"{folder}/{LABELS_PARQUET}") as file:
+        with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
+            for labels, weights in chunks:
+                columns = [pa.array(labels)] + ([pa.array(weights)] if weighted else [])
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+                sides = (labels > 0).astype(np.int8)
+                counts += np.bincount(sides, minlength=2)
+                if weights is not None:
+                    sums += np.bincount(sides, weights=weights, minlength=2)
+        info = {"file": LABELS_PARQUET, "bytes": file.size, "sha256": file.sha256, "weighted": weighted}
+    info |= {"negatives": int(counts[0]), "positives": int(counts[1])}
+    return info | ({"weight_of_negatives": sums[0], "weight_of_positives": sums[1]} if weighted else {})
+
+
+def read_label_file(fs: Any, folder: str) -> Labels:
+    with fs.open(f"{folder}/{LABELS_PARQUET}", "rb") as file:
+        table = pq.read_table(file)
+    return table["label"].to_numpy(), table["weight"].to_numpy() if "weight" in table.column_names else None

@@ -1,0 +1,221 @@
+"""The tasks of the Map/Reduce graph, as they run on a worker (section 3 of the paper). The graph is in convert.py.
+
+Map: a block of text -> its nonzeros by feature, one fragment. Reduce: a partition's share of all fragments, in block
+order, -> one part. Names are fixed by the plan, so a task that runs again writes the same file again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from transforms.claim import Claim
+from transforms.errors import UserError
+from transforms.fragments import (
+    Fragment,
+    by_feature,
+    find_fragment,
+    read_bucket_nnz,
+    read_labels,
+    read_notes,
+    read_runs,
+    write_fragment,
+)
+from transforms.inputs import Block, Text, read_lines
+from transforms.labels import MIXED_WEIGHTS, Labels, read_label_file, write_label_file, wrong_labels
+from transforms.parser import BadSpot, Parsed, parse
+from transforms.parts import PartInfo, merge_runs, write_part
+from transforms.plan import Plan
+from transforms.storage import StorageOptions, open_storage, read_json, write_json
+
+BAD_LINES_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every task of a conversion needs to know."""
+
+    url: str
+    options: StorageOptions
+    folder: str  # for fragments and unfinished parts
+    claim: Claim
+    plan: Plan
+    resume: bool
+
+    def storage(self) -> Any:
+        return open_storage(self.url, self.options)[0]
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What a Map task reports of a fragment."""
+
+    fragment: Fragment
+    bucket_nnz: np.ndarray
+    spots: list[BadSpot]  # lines counted from the start of the block
+
+
+class BadSpotFound(UserError):
+    """A bad line, its number counted from the start of its block: the driver knows where that is."""
+
+    def __init__(self, block: int, spot: BadSpot) -> None:
+        super().__init__(block, spot)
+        self.block, self.spot = block, spot
+
+
+def map_block(job: Job, block: Block) -> list[Mapped]:
+    """Parse a block and leave it by feature: one fragment, or several when the block is a compressed file."""
+    fs = job.storage()
+    done = _already_mapped(fs, job, block) if job.resume else None
+    if done is not None:
+        return done
+    results: list[Mapped] = []
+    lines = 0
+    for text in read_lines(block, job.options, job.plan.block_size):
+        result = _map_text(fs, job, block, text, lines, len(results))
+        results.append(result)
+        lines += int(result.fragment.header["lines"])
+    if block.file.compression:
+        write_json(fs, _pieces_path(job, block), {"pieces": len(results), "plan": job.plan.fingerprint})
+    return results
+
+
+def _map_text(fs: Any, job: Job, block: Block, text: Text, lines: int, piece: int) -> Mapped:
+    keep = BAD_LINES_NAMED if job.plan.on_bad_line == "skip" else 1
+    parsed = parse(text.array, text.size, zero_based=job.plan.zero_based, bad_lines=keep)
+    # The parser counts lines from the piece of text it is given; people count them from the block's start.
+    parsed = replace(parsed, bad=[replace(spot, line=spot.line + lines) for spot in parsed.bad])
+    if parsed.bad and job.plan.on_bad_line == "raise":
+        raise BadSpotFound(block.index, parsed.bad[0])
+    _check_labels(parsed, block)
+    data = by_feature(parsed, job.plan.strategy, job.plan.buckets)
+    job.claim.check(fs)
+    path = _fragment_path(job, block, piece)
+    fragment = write_fragment(fs, path, job.plan.fingerprint.encode(), parsed, data)
+    return Mapped(fragment, np.diff(data.directory["nnz"]), parsed.bad)
+
+
+def _check_labels(parsed: Parsed, block: Block) -> None:
+    """A block alone can show that there are too many labels, or weights on some lines only."""
+    values = np.unique(parsed.labels)
+    if values.size > 2:
+        raise UserError(f"{block.file.name}: {wrong_labels(values.tolist())}")
+    missing = np.isnan(parsed.weights)
+    if missing.any() and not missing.all():
+        raise UserError(f"{block.file.name}: {MIXED_WEIGHTS}")
+
+
+def _fragment_path(job: Job, block: Block, piece: int) -> str:
+    return f"{job.folder}/block-{block.index:06d}-{piece:04d}.fragment"
+
+
+def _pieces_path(job: Job, block: Block) -> str:
+    return f"{job.folder}/block-{block.index:06d}.json"
+
+
+def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
+    """The block's fragments from an earlier run, if all of them are there and whole."""
+    pieces = 1
+    if block.file.compression:
+        try:
+            pieces = read_json(fs, _pieces_path(job, block))["pieces"]
+        except (FileNotFoundError, ValueError):
+            return None
+    results = []
+    for piece in range(pieces):
+        fragment = find_fragment(fs, _fragment_path(job, block, piece), job.plan.fingerprint.encode())
+        if fragment is None or (fragment.header["bad"] and job.plan.on_bad_line == "raise"):
+            return None
+        results.append(Mapped(fragment, read_bucket_nnz(fs, fragment), read_notes(fs, fragment)))
+    return results
+
+
+def count_lines(job: Job, block: Block) -> int:
+    """Lines that start in a plain block."""
+    return sum(
+        int(np.count_nonzero(text.array[: text.size] == 10)) + int(text.size > 0 and text.array[text.size - 1] != 10)
+        for text in read_lines(block, job.options, job.plan.block_size)
+    )
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All fragments in input order, the row each starts at, and the labels' meaning."""
+
+    fragments: list[Fragment]
+    offsets: list[int]
+    positive: float
+    weighted: bool
+
+    @property
+    def rows(self) -> int:
+        return self.offsets[-1]
+
+
+def write_labels(job: Job, catalogue: Catalogue) -> dict[str, Any]:
+    """Write labels.parquet from the fragments."""
+    fs = job.storage()
+    job.claim.check(fs)
+
+    def chunks() -> Iterator[Labels]:
+        for start in range(0, len(catalogue.fragments), 64):
+            pieces = read_labels(fs, catalogue.fragments[start : start + 64])
+            labels = np.concatenate([np.where(one == catalogue.positive, 1, -1) for one, _ in pieces]).astype(np.int8)
+            yield (
+                labels,
+                np.concatenate([w for _, w in pieces if w is not None]) if catalogue.weighted else None,
+            )
+
+    return write_label_file(fs, job.folder, chunks(), weighted=catalogue.weighted)
+
+
+_labels_lock = threading.Lock()
+_labels_kept: dict[str, Labels] = {}
+
+
+def _labels(fs: Any, job: Job) -> Labels:
+    """labels.parquet of this conversion, read once in a process: n bytes that all Reduce tasks share."""
+    with _labels_lock:
+        if job.claim.token not in _labels_kept:
+            _labels_kept.clear()
+            _labels_kept[job.claim.token] = read_label_file(fs, job.folder)
+        return _labels_kept[job.claim.token]
+
+
+def reduce_partition(job: Job, index: int, catalogue: Catalogue, spans: np.ndarray) -> PartInfo:
+    """Collect a partition's features from all fragments and write them as a part."""
+    fs = job.storage()
+    done = _already_reduced(fs, job, index) if job.resume else None
+    if done is not None:
+        return done
+    try:
+        runs = read_runs(fs, catalogue.fragments, catalogue.offsets[:-1], spans)
+        labels, weights = _labels(fs, job)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{error.filename or error}: a worker cannot see what another wrote: OUTPUT must be on storage that all "
+            "workers share"
+        ) from None
+    csc = merge_runs(runs, labels, weights)
+    del runs
+    job.claim.check(fs)
+    info = write_part(fs, job.folder, index, csc)
+    write_json(fs, f"{job.folder}/{info.file}.json", info.to_json() | {"plan": job.plan.fingerprint})
+    return info
+
+
+def _already_reduced(fs: Any, job: Job, index: int) -> PartInfo | None:
+    """The part from an earlier run, if it was finished and is still there."""
+    path = f"{job.folder}/part-{index:05d}.parquet"
+    try:
+        note = read_json(fs, f"{path}.json")
+        size = fs.info(path)["size"]
+    except (FileNotFoundError, ValueError):
+        return None
+    if note.pop("plan") != job.plan.fingerprint or size != note["bytes"]:
+        return None
+    return PartInfo(**note)

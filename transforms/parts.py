@@ -1,0 +1,240 @@
+"""Parts: one Parquet file for each feature partition, a row per feature ("by feature", Table 1 of the paper).
+
+`bound` is a safe screening rule that costs nothing. With example weights s, the derivative of L along a feature is
+-Σ sᵢ yᵢ xᵢⱼ σ(-yᵢmᵢ), and σ lies in (0, 1), so for every β it stays between -Σ sᵢ|xᵢⱼ| over yᵢxᵢⱼ > 0 and the same
+sum over yᵢxᵢⱼ < 0: a feature whose larger side is at most λ is zero at λ. Rows are sorted by falling bound, so what can
+matter at λ is a prefix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numba import njit
+
+from transforms.fragments import Run
+from transforms.storage import create_hashed
+
+ROW_GROUP_NNZ = 1 << 20
+ROW_GROUP_FEATURES = 1 << 17
+
+
+@dataclass(frozen=True)
+class PartInfo:
+    """A part as dataset.json describes it."""
+
+    file: str
+    features: int
+    nnz: int
+    bytes: int
+    sha256: str
+    values: bool  # is there a column of values, or is every value 1
+    row_groups: int
+    largest_bound: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Csc:
+    """Features by falling bound, their examples rising; data is None where every value is 1."""
+
+    features: np.ndarray  # int64
+    bounds: np.ndarray  # float64
+    indptr: np.ndarray  # int64
+    indices: np.ndarray  # int32
+    data: np.ndarray | None  # float32
+
+
+@njit(nogil=True, cache=True)
+def _add_bounds(owner, counts, examples, values, labels, weights, offset, sides):  # type: ignore[no-untyped-def]
+    """sides[0, f] += Σ s|x| over y·x > 0, sides[1, f] += Σ s|x| over y·x < 0, for a run's features."""
+    at = np.int64(0)
+    for segment in range(counts.size):
+        positive = negative = 0.0
+        for k in range(at, at + counts[segment]):
+            row = np.int64(examples[k]) + offset
+            x = np.float64(labels[row])
+            if values.size > 0:
+                x *= values[k]
+            if weights.size > 0:
+                x *= weights[row]
+            positive += max(x, 0.0)
+            negative -= min(x, 0.0)
+        at += counts[segment]
+        sides[0, owner[segment]] += positive
+        sides[1, owner[segment]] += negative
+
+
+@njit(nogil=True, cache=True)
+def _place(owner, counts, examples, values, offset, place, indices, data):  # type: ignore[no-untyped-def]
+    """Append a run's segments to their features; a run without values adds ones."""
+    at = np.int64(0)
+    for segment in range(counts.size):
+        to = place[owner[segment]]
+        for k in range(counts[segment]):
+            indices[to + k] = np.int64(examples[at + k]) + offset
+            if data.size > 0:
+                data[to + k] = values[at + k] if values.size > 0 else np.float32(1.0)
+        at += counts[segment]
+        place[owner[segment]] = to + counts[segment]
+
+
+@njit(nogil=True, cache=True)
+def _argsort(keys):  # type: ignore[no-untyped-def]
+    """np.argsort(keys, kind="stable") of uint64 keys: a radix sort that passes over digits all keys share."""
+    order, next_order = np.arange(keys.size), np.empty(keys.size, np.int64)
+    keys, next_keys = keys.copy(), np.empty_like(keys)  # moved along, as looking them up would miss the cache
+    differ = np.uint64(0)
+    for k in range(keys.size):
+        differ |= keys[k] ^ keys[0]
+    starts = np.empty(1 << 11, np.int64)
+    for digit in range(6):
+        shift = np.uint64(11 * digit)
+        if (differ >> shift) & np.uint64(0x7FF) == 0:
+            continue
+        starts[:] = 0
+        for k in range(keys.size):
+            starts[(keys[k] >> shift) & np.uint64(0x7FF)] += 1
+        total = 0
+        for k in range(starts.size):
+            starts[k], total = total, total + starts[k]
+        for k in range(keys.size):
+            bucket = (keys[k] >> shift) & np.uint64(0x7FF)
+            to = starts[bucket]
+            next_order[to], next_keys[to] = order[k], keys[k]
+            starts[bucket] = to + 1
+        order, next_order = next_order, order
+        keys, next_keys = next_keys, keys
+    return order
+
+
+@njit(nogil=True, cache=True)
+def _number_distinct(values, order, distinct, inverse):  # type: ignore[no-untyped-def]
+    """distinct, inverse = np.unique(values, return_inverse=True), given the order that sorts values."""
+    count = 0
+    for k in range(order.size):
+        value = values[order[k]]
+        if count == 0 or distinct[count - 1] != value:
+            distinct[count] = value
+            count += 1
+        inverse[order[k]] = count - 1
+    return count
+
+
+def _union(sets: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The distinct features of all sets, rising, and for each set the positions of its features among them."""
+    together = np.concatenate([np.empty(0, dtype=np.int64), *sets])
+    distinct, inverse = np.empty_like(together), np.empty_like(together)
+    count = _number_distinct(together, _argsort(together.view(np.uint64)), distinct, inverse)
+    return distinct[:count], np.split(inverse, np.cumsum([one.size for one in sets])[:-1]) if sets else []
+
+
+def merge_runs(runs: list[Run], labels: np.ndarray, weights: np.ndarray | None) -> Csc:
+    """The Reduce step: runs of the same features from many blocks, in block order, as one CSC sorted by bound."""
+    none = np.empty(0, dtype=np.float32)
+    features, owners = _union([run.features for run in runs])
+    sides, nnz = np.zeros((2, features.size)), np.zeros(features.size, dtype=np.int64)
+    for run, owner in zip(runs, owners, strict=True):
+        values = none if run.values is None else run.values
+        row_weights = none if weights is None else weights
+        _add_bounds(owner, run.counts, run.examples, values, labels, row_weights, run.row_offset, sides)
+        nnz[owner] += run.counts  # a run has a feature once
+    bounds = np.maximum(sides[0], sides[1])
+    order = _argsort(~bounds.view(np.uint64))  # bounds are >= 0, so their bits sort as they do
+    indptr = np.concatenate(([0], np.cumsum(nnz[order])))
+    place = np.empty(features.size, dtype=np.int64)
+    place[order] = indptr[:-1]
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    valued = any(run.values is not None for run in runs)
+    data = np.empty(indptr[-1] if valued else 0, dtype=np.float32)
+    for run, owner in zip(runs, owners, strict=True):
+        values = none if run.values is None else run.values
+        _place(owner, run.counts, run.examples, values, run.row_offset, place, indices, data)
+    if valued and (data == 1).all():
+        valued = False
+    return Csc(features[order], bounds[order], indptr, indices, data if valued else None)
+
+
+def _row_groups(indptr: np.ndarray) -> list[tuple[int, int]]:
+    """Cut features into groups of about ROW_GROUP_NNZ nonzeros and at most ROW_GROUP_FEATURES features."""
+    groups, start, stop = [], 0, indptr.size - 1
+    while start < stop:
+        end = int(np.searchsorted(indptr, indptr[start] + ROW_GROUP_NNZ, side="right")) - 1
+        end = min(max(end, start + 1), start + ROW_GROUP_FEATURES, stop)
+        groups.append((start, end))
+        start = end
+    return groups
+
+
+def _schema(valued: bool) -> pa.Schema:
+    def list_of(kind: pa.DataType) -> pa.DataType:
+        return pa.large_list(pa.field("item", kind, nullable=False))
+
+    fields = [
+        ("feature", pa.int64()),
+        ("nnz", pa.int64()),
+        ("bound", pa.float64()),
+        ("examples", list_of(pa.int32())),
+    ]
+    fields += [("values", list_of(pa.float32()))] if valued else []
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
+
+
+def _table(csc: Csc, start: int, stop: int, schema: pa.Schema) -> pa.Table:
+    """Rows start to stop as Arrow, without copying the nonzeros."""
+    first, last = csc.indptr[start], csc.indptr[stop]
+    offsets = pa.array(csc.indptr[start : stop + 1] - first)
+    columns = [pa.array(csc.features[start:stop]), pa.array(np.diff(csc.indptr[start : stop + 1]))]
+    columns += [pa.array(csc.bounds[start:stop])]
+    for array, field in zip((csc.indices, csc.data), list(schema)[3:], strict=False):
+        assert array is not None
+        columns.append(pa.LargeListArray.from_arrays(offsets, pa.array(array[first:last]), type=field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def write_part(fs: Any, folder: str, index: int, csc: Csc) -> PartInfo:
+    """Write a part's Parquet file."""
+    name = f"part-{index:05d}.parquet"
+    schema, groups = _schema(csc.data is not None), _row_groups(csc.indptr)
+    with create_hashed(fs, f"{folder}/{name}") as file:
+        with pq.ParquetWriter(file, schema, **_encoding()) as writer:
+            for start, stop in groups:
+                writer.write_table(_table(csc, start, stop, schema), row_group_size=stop - start)
+        size, digest = file.size, file.sha256
+    return PartInfo(
+        name,
+        csc.features.size,
+        csc.indices.size,
+        size,
+        digest,
+        csc.data is not None,
+        len(groups),
+        float(csc.bounds.max(initial=0.0)),
+    )
+
+
+def _encoding() -> dict[str, Any]:
+    """Measured: delta-packed examples without compression are read faster than the solver uses them."""
+    return {
+        "version": "2.6",
+        "data_page_version": "2.0",
+        "compression": {"feature": "zstd", "nnz": "zstd", "bound": "zstd"} | dict.fromkeys(_LISTS, "none"),
+        "use_dictionary": [],
+        "column_encoding": {
+            "feature": "PLAIN",
+            "nnz": "DELTA_BINARY_PACKED",
+            "bound": "PLAIN",
+            "examples.list.element": "DELTA_BINARY_PACKED",
+            "values.list.element": "PLAIN",
+        },
+        "write_statistics": ["feature", "nnz", "bound"],
+    }
+
+
+_LISTS = ("examples.list.element", "values.list.element")

@@ -1,0 +1,94 @@
+"""The plan of a conversion: everything that its result depends on. Equal plans give equal bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from transforms.assign import bucket_count
+from transforms.errors import OutputExists
+from transforms.inputs import InputFile
+from transforms.version import FORMAT_VERSION, __version__
+
+MIB = 1 << 20
+MAX_BLOCK = 32 * MIB
+MIN_BLOCK = 1 * MIB
+BYTES_PER_NONZERO = 6  # of text; dense and valued data have more, which only makes partitions smaller
+COMPRESSION = 5  # how much larger compressed text usually is when unpacked
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the cluster has: the defaults follow from it."""
+
+    threads: int
+    memory_per_thread: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a conversion will be done."""
+
+    inputs: list[dict[str, Any]]
+    partitions: int
+    block_size: int
+    strategy: str
+    zero_based: bool
+    positive_label: float | None
+    on_bad_line: str
+    format_version: int = FORMAT_VERSION
+    tool_version: str = __version__
+
+    @property
+    def buckets(self) -> int:
+        return bucket_count(self.strategy, self.partitions)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells whether leftovers belong to this plan. Blocks without bad lines do not depend on on_bad_line."""
+        content = self.to_json()
+        del content["on_bad_line"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def default_block_size(files: Sequence[InputFile], resources: Resources) -> int:
+    """A few blocks for each thread, none so large that its nonzeros crowd a worker's memory."""
+    total = sum(file.size for file in files)
+    by_memory = resources.memory_per_thread // 32
+    return int(max(MIN_BLOCK, min(MAX_BLOCK, by_memory, -(-total // (2 * resources.threads)))))
+
+
+def default_partitions(files: Sequence[InputFile], resources: Resources) -> int:
+    """One for each thread, or as many more as it takes for a partition to fit a Reduce task's memory."""
+    text = sum(file.size * (COMPRESSION if file.compression else 1) for file in files)
+    largest = max(min(resources.memory_per_thread // 10, 512 * MIB), MIB)
+    needed = -(-8 * (text // BYTES_PER_NONZERO) // largest)
+    return int(-(-max(needed, 1) // resources.threads) * resources.threads)
+
+
+def refuse_other_plan(stored: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
+    """Raise, naming the differences, unless the stored plan is what is wanted now (None: whatever was stored)."""
+    stored = {key: stored.get(key) for key in wanted}
+    differences = [
+        f"{key.replace('_', ' ')} was {_short(stored[key])}, is {_short(value)}"
+        for key, value in wanted.items()
+        if value is not None and stored[key] != value
+    ]
+    if differences:
+        raise OutputExists(
+            f"{where}: cannot resume a different conversion: {'; '.join(differences)}. "
+            "Use the same inputs and options, or start over with --overwrite"
+        )
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        names = [f"{one['path']} ({one['size']} bytes, {one['version']})" for one in value[:3]]
+        return f"[{', '.join(names)}{', …' if len(value) > 3 else ''}]"
+    return repr(value)

@@ -1,0 +1,167 @@
+"""Files by URL, through fsspec: the one place that opens storage. Secrets stay inside `Storage`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from transforms.errors import UserError
+
+
+class StorageOptions(dict[str, Any]):
+    """What fsspec needs to open a store. Its repr hides the values, which may be secrets (Dask logs arguments)."""
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(sorted(self))})"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> Any:
+        return StorageOptions, (dict(self),)
+
+
+def redact(url: str) -> str:
+    """The URL without a user name and password."""
+    parts = urlsplit(url) if "://" in url else None
+    if parts is None or "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def open_storage(url: str, options: dict[str, Any] | None = None) -> tuple[Any, str]:
+    """The file system of a URL and the path inside it. Options are for remote stores; local files need none."""
+    local = "://" not in url or url.startswith(("file://", "local://"))
+    try:
+        fs, path = fsspec.url_to_fs(url, **({} if local else dict(options or {})))
+    except (ImportError, ValueError) as error:
+        hint = {"s3": "pip install 'dglmnet[s3]'", "hdfs": "pip install 'dglmnet[hdfs]'"}.get(url.split("://")[0])
+        raise UserError(f"{redact(url)}: {error}" + (f". Try: {hint}" if hint else "")) from None
+    return fs, path.rstrip("/") or path
+
+
+def is_local(fs: Any) -> bool:
+    return isinstance(fs, LocalFileSystem)
+
+
+def display(fs: Any, path: str) -> str:
+    """How a path is shown to people and stored: a plain path for local files, a URL without secrets otherwise."""
+    return path if is_local(fs) else redact(fs.unstrip_protocol(path))
+
+
+def read_ranges(fs: Any, paths: Sequence[str], starts: Sequence[int], stops: Sequence[int]) -> list[bytes]:
+    """The bytes [start, stop) of each path; remote stores are asked for all of them at once."""
+    if not is_local(fs):
+        result: list[bytes] = fs.cat_ranges(list(paths), list(starts), list(stops), on_error="raise")
+        return result
+    pieces = []
+    for path, ranges in groupby(zip(paths, starts, stops, strict=True), key=itemgetter(0)):
+        with Path(path).open("rb", buffering=0) as file:
+            for _, start, stop in ranges:
+                file.seek(start)
+                pieces.append(_read_exactly(file, stop - start))
+    return pieces
+
+
+def _read_exactly(file: Any, size: int) -> bytes:
+    """`size` bytes, or fewer at the end of the file: a raw read may return less than asked for."""
+    piece: bytes = file.read(size)
+    if len(piece) == size or not piece:
+        return piece
+    pieces = [piece]
+    while piece and size > sum(map(len, pieces)):
+        piece = file.read(size - sum(map(len, pieces)))
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+class HashingFile:
+    """A binary file for writing that keeps the SHA-256 and the size of what went through it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._hash, self.size = file, hashlib.sha256(), 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self._file.write(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+
+@contextmanager
+def create_hashed(fs: Any, path: str) -> Iterator[HashingFile]:
+    """Write a file and know its checksum. An error leaves no file behind that looks whole."""
+    try:
+        with fs.open(path, "wb") as raw:
+            file = HashingFile(raw)
+            yield file
+    except BaseException:
+        remove(fs, path)
+        raise
+
+
+def sha256_of(fs: Any, path: str, chunk: int = 8 << 20) -> str:
+    digest = hashlib.sha256()
+    with fs.open(path, "rb") as file:
+        while piece := file.read(chunk):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def remove(fs: Any, path: str, *, recursive: bool = False) -> None:
+    """Delete what may not be there."""
+    try:
+        fs.rm(path, recursive=recursive)
+    except FileNotFoundError:
+        return
+    finally:
+        fs.invalidate_cache()
+
+
+def write_json(fs: Any, path: str, content: dict[str, Any]) -> None:
+    """Write all of it or nothing: by renaming on a disk; object stores show an object only when it is whole."""
+    data = (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+    if is_local(fs):
+        temporary = Path(path + ".tmp")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    else:
+        fs.pipe_file(path, data)
+
+
+def read_json(fs: Any, path: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(fs.cat_file(path))
+    return content
