@@ -9,7 +9,9 @@ import json
 import logging
 import signal
 import sys
+import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Options for remote storage, as fsspec takes them: a JSON object or @FILE.",
         ),
         click.option("--quiet", is_flag=True, help="Print errors only."),
+        click.option("--log-json", is_flag=True, help="Log a JSON object a line, for machines, and draw no bars."),
         click.option(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
@@ -77,11 +80,22 @@ def _apply(options: list[Decorator], command: Callable[..., Any]) -> Callable[..
     return command
 
 
-def set_up_logging(level: str, *, quiet: bool) -> None:
-    """Log lines of this package to standard error."""
+class JsonFormatter(logging.Formatter):
+    """A JSON object a line: time, level, and the event's own fields or the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        event = getattr(record, "event", None) or {"message": record.getMessage()}
+        return json.dumps({"time": when, "level": record.levelname.lower()} | event)
+
+
+def set_up_logging(level: str, *, quiet: bool, log_json: bool) -> None:
+    """Log lines of this package, and its warnings, to standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    plain = logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    handler.setFormatter(JsonFormatter() if log_json else plain)
     logger = logging.getLogger("dglmnet")
+    warnings.showwarning = lambda message, *rest, **more: logger.warning("warning: %s", message)
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(logging.ERROR if quiet else level.upper())

@@ -50,7 +50,7 @@ def _embedded(options: ClusterOptions) -> LocalCluster:
         threads_per_worker=1,
         processes=options.processes,
         memory_limit=limit if options.processes else 0,
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
         host="127.0.0.1" if options.processes else None,
         silence_logs=logging.CRITICAL,
     )

@@ -68,6 +68,7 @@ def command(
     inspect: str | None,
     storage_options: dict[str, Any] | None,
     quiet: bool,
+    log_json: bool,
     log_level: str,
     **options: Any,
 ) -> int:
@@ -76,14 +77,14 @@ def command(
     INPUT: files, globs, folders, plain or .gz .bz2 .xz .zst, on any storage that fsspec knows (s3://, hdfs://, ...).
     OUTPUT: the folder of the data set. It is complete when it holds dataset.json, and not before.
     """
-    set_up_logging(log_level, quiet=quiet)
+    set_up_logging(log_level, quiet=quiet, log_json=log_json)
     if inspect is not None:
         if paths:
             raise click.UsageError("--inspect takes one data set and nothing else")
-        return _inspect(inspect, storage_options, quiet=quiet)
+        return _inspect(inspect, storage_options, quiet=quiet, log_json=log_json)
     if len(paths) < 2:
         raise click.UsageError("expected INPUT... OUTPUT: at least one input and the output folder")
-    return _convert(list(paths[:-1]), paths[-1], storage_options, quiet=quiet, **options)
+    return _convert(list(paths[:-1]), paths[-1], storage_options, quiet=quiet, log_json=log_json, **options)
 
 
 def _convert(
@@ -92,6 +93,7 @@ def _convert(
     storage_options: dict[str, Any] | None,
     *,
     quiet: bool,
+    log_json: bool,
     scheduler: str | None,
     workers: int | None,
     processes: bool,
@@ -102,7 +104,7 @@ def _convert(
     started = time.monotonic()
     with open_client(cluster) as client:
         begun = time.monotonic()
-        with show_progress(quiet=quiet) as progress:
+        with show_progress(quiet=quiet, log_json=log_json) as progress:
             dataset = convert_libsvm(
                 inputs, output, storage_options=storage_options, client=client, progress=progress, **options
             )
@@ -114,9 +116,9 @@ def _convert(
     return 0
 
 
-def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool) -> int:
+def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool, log_json: bool) -> int:
     dataset = open_dataset(url, storage_options)
-    with show_progress(quiet=quiet) as progress:
+    with show_progress(quiet=quiet, log_json=log_json) as progress:
         problems = check_dataset(dataset, progress)
     if problems:
         more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""

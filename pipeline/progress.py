@@ -74,7 +74,8 @@ class LogProgress:
     def phase(self, name: str, total: int, unit: str) -> None:
         self._name, self._unit, self._total, self._done = name, unit, total, 0
         self._started = self._told = time.monotonic()
-        logger.info("%s: %s to do", name, amount(total, unit))
+        event = {"event": "phase", "phase": name, "total": total, "unit": unit}
+        logger.info("%s: %s to do", name, amount(total, unit), extra={"event": event})
 
     def advance(self, amount_done: int) -> None:
         self._done += amount_done
@@ -84,7 +85,8 @@ class LogProgress:
             self._told = now
             speed = self._done / max(now - self._started, 1e-9)
             share = 100 * self._done / max(self._total, 1)
-            logger.info("%s: %.0f %%, %s/s", self._name, share, amount(speed, self._unit))
+            event = {"event": "progress", "phase": self._name, "done": self._done, "total": self._total}
+            logger.info("%s: %.0f %%, %s/s", self._name, share, amount(speed, self._unit), extra={"event": event})
 
 
 class SilentProgress:
@@ -103,9 +105,9 @@ class SilentProgress:
         pass
 
 
-def show_progress(*, quiet: bool) -> TerminalProgress | LogProgress | SilentProgress:
+def show_progress(*, quiet: bool, log_json: bool) -> TerminalProgress | LogProgress | SilentProgress:
     """The display that suits where standard error goes."""
     if quiet:
         return SilentProgress()
     console = Console(stderr=True)
-    return TerminalProgress(console) if console.is_terminal else LogProgress()
+    return TerminalProgress(console) if console.is_terminal and not log_json else LogProgress()

@@ -124,7 +124,7 @@ def _check_group(csc: Csc, n: int, last: tuple[float, int]) -> str | None:
 
 def _check_distinct(partitions: list[Partition]) -> list[Problem]:
     """No feature may stand in two parts."""
-    features = np.sort(np.concatenate([part.read_index()[0] for part in partitions] or [np.empty(0, np.int64)]))
+    features = np.sort(np.concatenate([part.read_features() for part in partitions] or [np.empty(0, np.int64)]))
     twice = features[1:][features[1:] == features[:-1]]
     return [Problem("dataset.json", f"feature {twice[0]} stands in more than one part")] if twice.size else []
 

@@ -133,7 +133,7 @@ def _client(client: Client | None) -> Iterator[Client]:
         try:
             client = Client.current()
         except ValueError:
-            with Client(processes=False, dashboard_address=None, memory_limit=0) as embedded:
+            with Client(processes=False, dashboard_address="127.0.0.1:0", memory_limit=0) as embedded:
                 yield embedded
             return
     yield client

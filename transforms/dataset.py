@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from transforms.errors import DatasetError
 from transforms.labels import LABELS_PARQUET, Labels, read_label_file
 from transforms.parts import Csc, PartInfo
-from transforms.storage import StorageOptions, display, is_local, open_storage, redact
+from transforms.storage import StorageOptions, display, explained, is_local, open_storage, redact
 from transforms.version import FORMAT_VERSION
 
 DATASET_JSON = "dataset.json"
@@ -44,11 +44,11 @@ class Partition:
             for group in range(self._groups(file, bound_above)):
                 yield _prefix(_to_csc(file.read_row_group(group)), bound_above)
 
-    def read_index(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """feature, nnz and bound of every row, without the nonzeros."""
+    def read_features(self) -> np.ndarray:
+        """The feature ids alone, in the order of the rows."""
         with self._open() as file:
-            table = file.read(columns=["feature", "nnz", "bound"])
-        return tuple(table[name].to_numpy() for name in ("feature", "nnz", "bound"))
+            features: np.ndarray = file.read(columns=["feature"])["feature"].to_numpy()
+        return features
 
     @contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
@@ -111,13 +111,16 @@ def _to_csc(table: pa.Table) -> Csc:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A data set on disk. `description` is dataset.json."""
 
-    url: str = field(repr=False)  # may hold a password
-    options: StorageOptions = field(repr=False)
-    description: dict[str, Any] = field(repr=False)
+    url: str  # may hold a password: show `name` instead
+    options: StorageOptions
+    description: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}: {self.n:,} examples, {self.p:,} features, {self.nnz:,} nonzeros)"
 
     @property
     def name(self) -> str:
@@ -172,13 +175,12 @@ def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dat
     where = display(fs, path)
     try:
         fs.invalidate_cache()
-        description = json.loads(fs.cat_file(f"{path}/{DATASET_JSON}"))
+        with explained(where):
+            description = json.loads(fs.cat_file(f"{path}/{DATASET_JSON}"))
     except (FileNotFoundError, NotADirectoryError):
         raise DatasetError(f"{where}: not a data set: {_why_not(fs, path)}") from None
     except ValueError as error:
         raise DatasetError(f"{where}/{DATASET_JSON}: damaged ({error}): convert again") from None
-    except PermissionError as error:
-        raise DatasetError(f"{where}: not allowed to read it: check the credentials. {error}") from None
     if not isinstance(description, dict) or description.get("format") != "dglmnet":
         raise DatasetError(f"{where}/{DATASET_JSON}: not the description of a dglmnet data set")
     version = description.get("format_version")

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from transforms.errors import UserError
 from transforms.parser import PADDING
-from transforms.storage import StorageOptions, display, is_local, open_storage, read_ranges
+from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_ranges
 
 SUFFIXES = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 MAGIC = {
@@ -71,13 +71,15 @@ def find_inputs(urls: Sequence[str], options: StorageOptions) -> list[InputFile]
     found: dict[str, InputFile] = {}
     for url in urls:
         fs, path = open_storage(url, options)
-        for info in _matches(fs, path, url):
+        with explained(display(fs, path)):
+            infos = _matches(fs, path)
+        for info in infos:
             file = InputFile(fs.unstrip_protocol(info["name"]), display(fs, info["name"]), info["size"], _version(info))
             found.setdefault(file.name, file)
     return list(found.values())
 
 
-def _matches(fs: Any, path: str, url: str) -> list[dict[str, Any]]:
+def _matches(fs: Any, path: str) -> list[dict[str, Any]]:
     try:
         if any(c in path for c in "*?[") and not fs.exists(path):
             infos = fs.glob(path, detail=True)
@@ -89,12 +91,10 @@ def _matches(fs: Any, path: str, url: str) -> list[dict[str, Any]]:
             entries = [fs.info(path)]
     except FileNotFoundError:
         raise UserError(f"{display(fs, path)}: no such file or folder") from None
-    except PermissionError as error:
-        hint = "check the file's permissions" if is_local(fs) else "check the credentials (--storage-options)"
-        raise UserError(f"{display(fs, path)}: not allowed to read it: {hint}. {error}") from None
     if not entries:
         raise UserError(f"{display(fs, path)}: nothing matches")
-    return entries
+    # A listing shows a local link's own date, not its target's; asking again costs nothing there.
+    return [fs.info(entry["name"]) for entry in entries] if is_local(fs) else entries
 
 
 def _hidden(relative: str) -> bool:

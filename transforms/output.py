@@ -18,7 +18,7 @@ from transforms.errors import OutputExists
 from transforms.labels import LABELS_PARQUET
 from transforms.parts import PartInfo
 from transforms.plan import Plan, refuse_other_plan
-from transforms.storage import StorageOptions, display, is_local, open_storage, read_json, remove, write_json
+from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_json, remove, write_json
 from transforms.version import FORMAT_VERSION, __version__
 
 TEMPORARY = "_temporary"
@@ -28,7 +28,9 @@ PLAN_JSON = "plan.json"
 def is_finished(fs: Any, path: str, wanted: dict[str, Any], *, resume: bool, overwrite: bool) -> bool:
     """Does --resume find the data set complete? Raises if something is there and nothing was said about it."""
     fs.invalidate_cache()
-    if fs.isfile(path):
+    with explained(display(fs, path)):
+        is_file = fs.isfile(path)
+    if is_file:
         raise OutputExists(f"{display(fs, path)}: is a file; the output is a folder")
     if not fs.exists(f"{path}/{DATASET_JSON}"):
         if not (resume or overwrite) and fs.exists(path) and fs.ls(path, detail=False):

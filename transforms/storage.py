@@ -49,6 +49,23 @@ def open_storage(url: str, options: dict[str, Any] | None = None) -> tuple[Any, 
     return fs, path.rstrip("/") or path
 
 
+@contextmanager
+def explained(where: str) -> Iterator[None]:
+    """Turn what a store says when it refuses or cannot be reached into one sentence with a remedy."""
+    try:
+        yield
+    except PermissionError as error:
+        raise UserError(f"{where}: permission denied: check its permissions or your credentials. {error}") from None
+    except Exception as error:
+        module = type(error).__module__.split(".")[0]
+        if module not in ("botocore", "aiobotocore", "aiohttp", "hdfs_native"):
+            raise
+        remedy = "check the address and the network"
+        if "credential" in f"{type(error).__name__} {error}".lower():
+            remedy = "pass credentials with --storage-options, the environment (AWS_ACCESS_KEY_ID) or a profile"
+        raise UserError(f"{where}: {error}: {remedy}") from None
+
+
 def is_local(fs: Any) -> bool:
     return isinstance(fs, LocalFileSystem)
 

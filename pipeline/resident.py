@@ -1,0 +1,96 @@
+"""What lives on a worker during a fit: some feature blocks, resident, as one Dask actor.
+
+One call per round (Algorithm 4): it brings α and the summed Δm of the last round, and takes back the worker's own Δm
+and sparse Δβ. Margins, weights and the working residual never travel.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from distributed import get_worker
+
+from solver import Block, BlockUpdate, Coefficients, Columns, Examples, Step, ThreadBlocks
+from solver.arrays import Float64
+from transforms import Dataset, Partition
+
+
+class PartitionColumns:
+    """The columns of some partitions, read from Parquet row group by row group, anew each time (section 3)."""
+
+    def __init__(self, partitions: Sequence[Partition], n: int) -> None:
+        self._partitions, self._n = partitions, n
+
+    def __iter__(self) -> Iterator[Columns]:
+        for partition in self._partitions:
+            for csc in partition.stream():
+                yield Columns.from_csc(csc.indptr, csc.indices, csc.data, self._n)
+
+
+class ResidentBlocks:
+    """The blocks that one worker holds. `groups` says which partitions make up each block."""
+
+    def __init__(self, dataset: Dataset, groups: Sequence[Sequence[int]], residency: str, threads: int) -> None:
+        self._token = uuid.uuid4().hex
+        partitions = dataset.partitions
+        examples = Examples.of(*dataset.labels())
+        blocks = []
+        for group in groups:
+            members = [partitions[k] for k in group]
+            stream = PartitionColumns(members, examples.n)
+            # Both ways cut columns alike, so that they give the same result to the last bit.
+            source = stream if residency == "stream" else list(stream)
+            blocks.append(Block(source, sum(part.info.features for part in members), examples))
+        self._blocks = ThreadBlocks(blocks, threads=min(threads, len(blocks)))
+        self._cuts = np.cumsum([0, *self._blocks.sizes])
+        self._sum = np.zeros(examples.n)
+
+    def identify(self) -> tuple[str, str, int]:
+        """A token of this very object, its worker's address, and its number of features.
+
+        Calls carry the token: a worker that was restarted makes a new object, at β = 0, which must not go unnoticed.
+        """
+        return self._token, get_worker().address, int(self._cuts[-1])
+
+    def start(self, token: str, beta: Coefficients) -> Float64:
+        """Set β and return the worker's part of Xβ."""
+        self._check(token)
+        cuts = np.searchsorted(beta.position, self._cuts)
+        parts = [
+            Coefficients(beta.position[lo:hi] - first, beta.value[lo:hi])
+            for first, lo, hi in zip(self._cuts[:-1], cuts[:-1], cuts[1:], strict=True)
+        ]
+        return self._summed(self._blocks.start(parts))
+
+    def set_margins(self, token: str, margins: Float64) -> None:
+        self._check(token)
+        self._blocks.set_margins(margins)
+
+    def cycle(self, token: str, alpha: float, dmargins: Float64 | None, lam: float, nu: float) -> BlockUpdate:
+        """Make the last step, then a cycle of coordinate descent in each block; Δβ and Δm summed over them."""
+        self._check(token)
+        updates = list(self._blocks.cycle(_step(alpha, dmargins), lam, nu))
+        position = np.concatenate([one.dbeta.position + k for one, k in zip(updates, self._cuts[:-1], strict=True)])
+        value = np.concatenate([one.dbeta.value for one in updates])
+        total = self._summed(one.dmargins for one in updates)
+        return BlockUpdate(Coefficients(position, value), total, sum(one.curvature for one in updates))
+
+    def max_gradient(self, token: str, alpha: float, dmargins: Float64 | None) -> float:
+        self._check(token)
+        return max(self._blocks.max_gradient(_step(alpha, dmargins)))
+
+    def _summed(self, vectors: Iterable[Float64]) -> Float64:
+        self._sum[:] = 0.0
+        for vector in vectors:
+            self._sum += vector
+        return self._sum
+
+    def _check(self, token: str) -> None:
+        if token != self._token:
+            raise RuntimeError("the worker was restarted and lost its part of the model")
+
+
+def _step(alpha: float, dmargins: Float64 | None) -> Step | None:
+    return None if dmargins is None else Step(alpha, dmargins)

@@ -1,0 +1,246 @@
+"""The run folder: run.json, path.parquet, coefficients.parquet, trace.parquet. Parquet and JSON, never pickle.
+
+A run can be cut off at any moment. After each λ the files are written anew, each whole or not at all, and path.parquet
+last: it says how many λ are done, and what other files hold beyond that is passed over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from solver import Coefficients, RoundRecord, Solution
+from transforms import Dataset, OutputExists, UserError, __version__
+from transforms.claim import ClaimKeeper
+from transforms.storage import (
+    StorageOptions,
+    display,
+    explained,
+    is_local,
+    open_storage,
+    read_json,
+    remove,
+    write_json,
+)
+
+RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
+RUN_VERSION = 1
+CLAIM = "claim.json"
+
+_PATH_SCHEMA = pa.schema(
+    [
+        ("index", pa.int32()),
+        ("lambda", pa.float64()),
+        ("objective", pa.float64()),
+        ("gap", pa.float64()),
+        ("nonzeros", pa.int64()),
+        ("rounds", pa.int32()),
+        ("seconds", pa.float64()),
+        ("line_search_seconds", pa.float64()),
+        ("converged", pa.bool_()),
+    ]
+)
+_COEFFICIENT_SCHEMA = pa.schema([("lambda_index", pa.int32()), ("feature", pa.int64()), ("weight", pa.float64())])
+_TRACE_SCHEMA = pa.schema(
+    [
+        ("lambda_index", pa.int32()),
+        ("lambda", pa.float64()),
+        ("round", pa.int32()),
+        ("objective", pa.float64()),
+        ("relative_decrease", pa.float64()),
+        ("alpha", pa.float64()),
+        ("nonzeros", pa.int64()),
+        ("seconds", pa.float64()),
+        ("line_search_seconds", pa.float64()),
+    ]
+)
+
+
+def dataset_identity(dataset: Dataset) -> dict[str, Any]:
+    """What tells this data set from another."""
+    parts = [part["sha256"] for part in dataset.description["partitions"]]
+    digest = hashlib.sha256("".join([*parts, dataset.description["labels"]["sha256"]]).encode()).hexdigest()
+    return {
+        "path": dataset.name,
+        "sha256": digest,
+        "examples": dataset.n,
+        "features": dataset.p,
+        "nnz": dataset.nnz,
+        "partitions": len(parts),
+    }
+
+
+def versions() -> dict[str, str]:
+    names = ("dask", "distributed", "numba", "numpy", "pyarrow")
+    return {"dglmnet": __version__, "python": platform.python_version()} | {name: version(name) for name in names}
+
+
+@dataclass
+class Run:
+    """A run folder that this process writes."""
+
+    url: str
+    options: StorageOptions
+    keeper: ClaimKeeper
+    about: dict[str, Any]  # run.json
+    path: list[dict[str, Any]] = field(default_factory=list)
+    coefficients: list[pa.Table] = field(default_factory=list)
+    trace: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """How many λ are done."""
+        return len(self.path)
+
+    def add_round(self, record: RoundRecord) -> None:
+        row = asdict(record)
+        self.trace.append({"lambda": row.pop("lam")} | row)
+
+    def add_solution(self, solution: Solution, features: np.ndarray) -> None:
+        """Keep a solution, and write the folder. `features` gives the id of each position."""
+        self.path.append(
+            {
+                "index": solution.lambda_index,
+                "lambda": solution.lam,
+                "objective": solution.objective,
+                "gap": solution.gap,
+                "nonzeros": solution.nonzeros,
+                "rounds": solution.rounds,
+                "seconds": solution.seconds,
+                "line_search_seconds": solution.line_search_seconds,
+                "converged": solution.converged,
+            }
+        )
+        self.coefficients.append(_coefficient_table(solution, features))
+        self._save()
+
+    def last_beta(self, features: np.ndarray) -> Coefficients:
+        """The coefficients of the last λ that is done, by position."""
+        if not self.coefficients:
+            return Coefficients.empty()
+        table = self.coefficients[-1]
+        order = np.argsort(features, kind="stable")
+        position = order[np.searchsorted(features, table["feature"].to_numpy(), sorter=order)]
+        rising = np.argsort(position)
+        return Coefficients(position[rising].astype(np.int64), table["weight"].to_numpy()[rising])
+
+    def settle(self, **facts: Any) -> None:
+        """Add to run.json what is known only once the work has begun, or ended."""
+        self.about |= facts
+        fs, path = open_storage(self.url, self.options)
+        write_json(fs, f"{path}/{RUN_JSON}", self.about)
+
+    def release(self) -> None:
+        """Give the folder back. A run that got nowhere leaves nothing."""
+        fs, path = open_storage(self.url, self.options)
+        self.keeper.release()
+        if self.done:
+            return
+        for name in (RUN_JSON, TRACE):
+            remove(fs, f"{path}/{name}")
+        if is_local(fs) and not fs.ls(path, detail=False):
+            fs.rmdir(path)
+
+    def _save(self) -> None:
+        fs, path = open_storage(self.url, self.options)
+        self.keeper.claim.check(fs)
+        _write_table(fs, f"{path}/{TRACE}", pa.Table.from_pylist(self.trace, schema=_TRACE_SCHEMA))
+        _write_table(fs, f"{path}/{COEFFICIENTS}", pa.concat_tables(self.coefficients))
+        _write_table(fs, f"{path}/{PATH}", pa.Table.from_pylist(self.path, schema=_PATH_SCHEMA))
+
+
+def open_run(url: str, about: dict[str, Any], options: StorageOptions, *, resume: bool, overwrite: bool) -> Run:
+    """Claim the folder for a run as `about` describes it, with what is done already if it is resumed."""
+    fs, path = open_storage(url, options)
+    where = display(fs, path)
+    with explained(where):
+        fs.invalidate_cache()
+        exists = fs.exists(f"{path}/{RUN_JSON}")
+    if exists and not (resume or overwrite):
+        raise OutputExists(f"{where}: a run is there already: continue it with --resume or replace it with --overwrite")
+    if not exists and not overwrite and fs.exists(path) and [f for f in fs.ls(path, detail=False) if CLAIM not in f]:
+        raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
+    fs.makedirs(path, exist_ok=True)
+    keeper = ClaimKeeper(url, options, f"{path}/{CLAIM}")
+    keeper.take(takeover=resume or overwrite)
+    run = Run(url, options, keeper, about)
+    try:
+        if exists and resume:
+            _take_up(fs, path, run, where)
+        else:
+            for name in (PATH, COEFFICIENTS, TRACE):
+                remove(fs, f"{path}/{name}")
+            write_json(fs, f"{path}/{RUN_JSON}", about)
+    except BaseException:
+        keeper.release()
+        raise
+    return run
+
+
+def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
+    """Load what is done; refuse a run of other data or options, naming the difference."""
+    stored = read_json(fs, f"{path}/{RUN_JSON}")
+    if stored.get("run_version") != RUN_VERSION:
+        raise UserError(f"{where}: run version {stored.get('run_version')}, but this dglmnet writes {RUN_VERSION}")
+    differences = [
+        f"{name} was {stored.get(part, {}).get(name)}, is {value}"
+        for part in ("dataset", "options")
+        for name, value in run.about[part].items()
+        # The same data may have moved.
+        if name != "path" and stored.get(part, {}).get(name) != value
+    ]
+    if differences:
+        raise OutputExists(f"{where}: cannot resume a run of other data or options: {'; '.join(differences)}")
+    run.about = stored
+    if not fs.exists(f"{path}/{PATH}"):
+        return
+    run.path = _read_table(fs, f"{path}/{PATH}").to_pylist()
+    weights = _read_table(fs, f"{path}/{COEFFICIENTS}")
+    index = weights["lambda_index"].to_numpy()
+    run.coefficients = [weights.filter(pa.array(index == k)) for k in range(run.done)]
+    run.trace = [row for row in _read_table(fs, f"{path}/{TRACE}").to_pylist() if row["lambda_index"] < run.done]
+
+
+def _coefficient_table(solution: Solution, features: np.ndarray) -> pa.Table:
+    ids = features[solution.beta.position]
+    order = np.argsort(ids)
+    index = np.full(ids.size, solution.lambda_index, dtype=np.int32)
+    return pa.Table.from_arrays(
+        [pa.array(index), pa.array(ids[order]), pa.array(solution.beta.value[order])], schema=_COEFFICIENT_SCHEMA
+    )
+
+
+def _write_table(fs: Any, path: str, table: pa.Table) -> None:
+    """Whole or not at all."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    if is_local(fs):
+        temporary = Path(path + ".tmp")
+        temporary.write_bytes(buffer.getbuffer())
+        temporary.replace(path)
+    else:
+        fs.pipe_file(path, buffer.getvalue())
+
+
+def _read_table(fs: Any, path: str) -> pa.Table:
+    try:
+        return pq.read_table(io.BytesIO(fs.cat_file(path)))
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise UserError(f"{display(fs, path)}: missing or damaged ({error}): start over with --overwrite") from None
+
+
+def read_path(url: str, options: dict[str, Any] | None = None) -> Sequence[dict[str, Any]]:
+    """path.parquet as rows."""
+    fs, path = open_storage(url, options)
+    rows: list[dict[str, Any]] = _read_table(fs, f"{path}/{PATH}").to_pylist()
+    return rows

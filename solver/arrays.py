@@ -1,0 +1,38 @@
+"""The array types that the mathematics is written in, and a sparse vector.
+
+Vectors over examples and coefficients are float64 throughout; only the data themselves are float32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+Int64 = NDArray[np.int64]
+Int32 = NDArray[np.int32]
+UInt8 = NDArray[np.uint8]
+
+
+class Coefficients(NamedTuple):
+    """A sparse vector: positions, rising, and the values there. What is not listed is zero."""
+
+    position: Int64
+    value: Float64
+
+    @classmethod
+    def empty(cls) -> Coefficients:
+        return cls(np.empty(0, np.int64), np.empty(0, np.float64))
+
+    @classmethod
+    def from_dense(cls, vector: Float64) -> Coefficients:
+        index = np.flatnonzero(vector).astype(np.int64)
+        return cls(index, vector[index])
+
+    def dense(self, size: int) -> Float64:
+        vector = np.zeros(size)
+        vector[self.position] = self.value
+        return vector
