@@ -127,8 +127,9 @@ class DaskBlocks:
             for k, placement in enumerate(placements)
         ]
         self._addresses = [placement.worker.address for placement in placements]
-        self._actors = [self._wait(k, future) for k, future in enumerate(self._futures)]
-        answers = list(self._results([actor.identify() for actor in self._actors]))
+        with client.as_current():  # an actor talks through the client that is current when it arrives
+            self._actors = [self._wait(k, future) for k, future in enumerate(self._futures)]
+            answers = list(self._results([actor.identify() for actor in self._actors]))
         self._tokens = [token for token, _, _ in answers]
         self._addresses = [address for _, address, _ in answers]
         self._sizes = [size for _, _, size in answers]
