@@ -15,7 +15,7 @@ from distributed.system import MEMORY_LIMIT
 
 from transforms import UserError, __version__
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 8  # so that a user knows within ten, start-up included
 
 
 @dataclass(frozen=True)

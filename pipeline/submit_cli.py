@@ -135,7 +135,7 @@ def _summary(run: Run, output: str, seconds: float) -> Table:
     rounds = sum(row["rounds"] for row in run.path)
     title = f"{len(run.path)} models in {output}: {rounds} rounds, {seconds:.1f} s"
     table = Table(title=title, title_justify="left")
-    for name in ("λ", "nonzeros", "objective", "gap / objective", "rounds", "seconds", "line search"):
+    for name in ("λ", "nonzeros", "objective", "rel. gap", "rounds", "seconds", "line search"):
         table.add_column(name, justify="right")
     for row in run.path:
         share = row["line_search_seconds"] / row["seconds"] if row["seconds"] else 0.0

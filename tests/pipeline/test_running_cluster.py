@@ -1,0 +1,201 @@
+"""A scheduler and workers started by hand, as on a real cluster: a fit there, and workers that go away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from distributed import Client
+
+from pipeline import PathOptions, fit_path
+from pipeline import blocks as pipeline_blocks
+from pipeline import cluster as pipeline_cluster
+from pipeline.blocks import WorkerLost, list_workers
+from pipeline.cluster import ClusterOptions, open_client
+from solver import RoundRecord, SolverOptions
+from transforms import Dataset, UserError, from_arrays
+
+
+class HandMade:
+    """`dask scheduler` and `dask worker` processes on loopback, ended with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / "scheduler.json"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
+        self.client = Client(scheduler_file=str(self._file), set_as_default=False, timeout=60)
+        self.address: str = self.client.scheduler.address
+
+    def worker(self, name: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        process = self._start(
+            "worker", "--host", "127.0.0.1", "--no-nanny", "--nthreads", "1", "--name", name, environment=environment
+        )
+        self.client.wait_for_workers(len(self._processes) - 1, timeout=60)
+        return process
+
+    def _start(self, *words: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", *words, "--scheduler-file", str(self._file)],
+            cwd=self._folder,
+            env=os.environ | (environment or {}),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        self.client.close()
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[HandMade]:
+    made = HandMade(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    rng = np.random.default_rng(0)
+    X = sp.random_array((400, 50), density=0.3, rng=rng, format="csc", dtype=np.float32)
+    y = np.where(X @ rng.normal(size=50) + 0.1 * rng.normal(size=400) > 0, 1, -1)
+    return from_arrays(X, y, str(tmp_path / "dataset"), partitions=2)
+
+
+class OnRound:
+    """A watcher that does something at the third round of the second λ."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+
+    def placed(self, placements: object) -> None:
+        pass
+
+    def begin(self, lambdas: object, done: int, largest: float) -> None:
+        pass
+
+    def round(self, record: RoundRecord) -> None:
+        if (record.lambda_index, record.round) == (1, 3):
+            self._action()
+
+    def solution(self, solution: object) -> None:
+        pass
+
+
+LONG = SolverOptions.paper(tol=1e-13, max_rounds=2000)
+
+
+def test_fit_runs_on_a_cluster_started_by_hand(cluster: HandMade, dataset: Dataset, tmp_path: Path) -> None:
+    cluster.worker("a")
+    cluster.worker("b")
+    words = ["fit", str(tmp_path / "dataset"), "--output", str(tmp_path / "run"), "--scheduler", cluster.address]
+    done = subprocess.run(
+        [sys.executable, "-c", "from pipeline.submit_cli import main; main()", *words, "--path-length", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2 blocks on 2 workers" in done.stderr
+    assert "3 models" in done.stdout
+    assert pq.read_table(tmp_path / "run" / "path.parquet").num_rows == 3
+
+
+@pytest.mark.timeout(120)  # a hang is what this guards against
+def test_killed_worker_ends_the_fit_and_keeps_what_is_done(cluster: HandMade, dataset: Dataset, tmp_path: Path) -> None:
+    cluster.worker("a")
+    victim = cluster.worker("b")
+    with pytest.raises(WorkerLost, match=r"worker b .* was lost.*--resume"):
+        fit_path(
+            dataset,
+            str(tmp_path / "run"),
+            options=LONG,
+            path=PathOptions(length=3),
+            client=cluster.client,
+            watcher=OnRound(victim.kill),
+        )
+    assert pq.read_table(tmp_path / "run" / "path.parquet")["index"].to_pylist() == [0]
+    fit_path(
+        dataset, str(tmp_path / "run"), options=LONG, path=PathOptions(length=3), client=cluster.client, resume=True
+    )
+    assert pq.read_table(tmp_path / "run" / "path.parquet")["index"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.timeout(120)
+def test_frozen_worker_counts_as_lost(
+    cluster: HandMade, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_blocks, "SILENCE_SECONDS", 4.0)
+    victim = cluster.worker("a")
+    freeze = OnRound(lambda: victim.send_signal(signal.SIGSTOP))
+    with pytest.raises(WorkerLost, match="worker a"):
+        fit_path(
+            dataset,
+            str(tmp_path / "run"),
+            options=LONG,
+            path=PathOptions(length=3),
+            client=cluster.client,
+            watcher=freeze,
+        )
+
+
+def test_restarted_worker_is_not_taken_for_the_old_one(cluster: HandMade, dataset: Dataset) -> None:
+    """A worker of the same name has a new object at β = 0; its answers must not be used."""
+    cluster.worker("a")
+    workers = list_workers(cluster.client)
+    placements = pipeline_blocks.place(dataset, [[0, 1]], workers, "memory")
+    with pipeline_blocks.DaskBlocks(cluster.client, dataset, placements) as blocks:
+        blocks._tokens = ["another object's token"]
+        with pytest.raises(WorkerLost):
+            list(blocks.max_gradient(None))
+
+
+def test_worker_without_the_package_is_named(cluster: HandMade, tmp_path: Path) -> None:
+    broken = tmp_path / "broken" / "transforms"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('not installed here')")
+    cluster.worker("a", {"PYTHONPATH": str(broken.parent)})
+    expected = r"worker tcp://127.0.0.1:\d+ cannot load dglmnet .*Install the same version"
+    with pytest.raises(UserError, match=expected), open_client(ClusterOptions(scheduler=cluster.address)):
+        pass
+
+
+def test_worker_of_another_version_is_named(cluster: HandMade, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.worker("a")
+    monkeypatch.setattr(pipeline_cluster, "__version__", "9.9")
+    expected = r"worker tcp://127.0.0.1:\d+ has dglmnet .*; this is 9.9"
+    with pytest.raises(UserError, match=expected), open_client(ClusterOptions(scheduler=cluster.address)):
+        pass
+
+
+def test_scheduler_without_workers_is_an_error(cluster: HandMade) -> None:
+    with pytest.raises(UserError, match="has no workers"), open_client(ClusterOptions(scheduler=cluster.address)):
+        pass
+
+
+def test_unreachable_scheduler_is_one_line_and_exit_code_2(dataset: Dataset, tmp_path: Path) -> None:
+    words = ["fit", str(tmp_path / "dataset"), "--output", str(tmp_path / "r"), "--scheduler", "tcp://127.0.0.1:1"]
+    done = subprocess.run(
+        [sys.executable, "-c", "from pipeline.submit_cli import main; main()", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "cannot reach a Dask scheduler at tcp://127.0.0.1:1" in done.stderr

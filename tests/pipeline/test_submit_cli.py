@@ -1,0 +1,117 @@
+"""dask-submit as its users meet it: help, output, errors of one line, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+from transforms import from_arrays
+
+
+def submit(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from pipeline.submit_cli import main; main()", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rng = np.random.default_rng(0)
+    X = sp.random_array((200, 30), density=0.3, rng=rng, format="csc", dtype=np.float32)
+    y = np.where(X @ rng.normal(size=30) > 0, 1, -1)
+    url = str(tmp_path_factory.mktemp("cli") / "dataset")
+    from_arrays(X, y, url, partitions=2)
+    return url
+
+
+def test_help_shows_examples() -> None:
+    done = submit("fit", "--help")
+    assert done.returncode == 0
+    assert "dask-submit fit data/train --output runs/first" in done.stdout
+    assert "--residency" in done.stdout
+
+
+def test_fit_prints_a_line_a_round_and_a_table(dataset: str, tmp_path: Path) -> None:
+    done = submit("fit", dataset, "--output", str(tmp_path / "run"), "--path-length", "3")
+    assert done.returncode == 0, done.stderr
+    rounds = pq.read_table(tmp_path / "run" / "trace.parquet").num_rows
+    assert sum("round" in line and "α =" in line for line in done.stderr.splitlines()) == rounds
+    assert "3 models" in done.stdout
+    assert "rel. gap" in done.stdout
+
+
+def test_quiet_prints_nothing(dataset: str, tmp_path: Path) -> None:
+    done = submit("fit", dataset, "--output", str(tmp_path / "run"), "--path-length", "2", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_log_json_gives_an_object_a_line(dataset: str, tmp_path: Path) -> None:
+    done = submit("fit", dataset, "--output", str(tmp_path / "run"), "--path-length", "2", "--log-json")
+    assert done.returncode == 0
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [event["event"] for event in events if event["event"] != "round"] == [
+        "placed",
+        "path",
+        "solution",
+        "solution",
+    ]
+    first = next(event for event in events if event["event"] == "round")
+    assert {"lambda", "lambda_index", "round", "objective", "relative_decrease", "alpha", "nonzeros", "seconds"} <= set(
+        first
+    )
+
+
+def test_round_limit_is_a_warning_that_says_the_gap(dataset: str, tmp_path: Path) -> None:
+    words = ("--path-length", "1", "--tol", "1e-14", "--max-rounds", "2", "--log-level", "warning")
+    done = submit("fit", dataset, "--output", str(tmp_path / "run"), *words)
+    assert done.returncode == 0
+    assert "warning: λ = " in done.stderr
+    assert "duality gap reached is" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--lambdas", "1,0"], "λ must be > 0"),
+        (["--lambdas", "1,x"], "expected numbers separated by commas"),
+        (["--tol", "-1"], "tol must be > 0"),
+        (["--path-ratio", "2"], "path ratio must lie between 0 and 1"),
+        (["--blocks", "9"], "blocks must lie in 1..2"),
+        (["--max-round", "9"], "--max-rounds"),
+        (["--memory-limit", "lots"], "expected a size such as 512MB"),
+    ],
+)
+def test_bad_use_is_told_and_exits_with_2(dataset: str, tmp_path: Path, words: list[str], message: str) -> None:
+    done = submit("fit", dataset, "--output", str(tmp_path / "run"), *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_and_damaged_data_sets_are_named(dataset: str, tmp_path: Path) -> None:
+    done = submit("fit", str(tmp_path / "nowhere"), "--output", str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert done.stderr == f"dask-submit: error: {tmp_path / 'nowhere'}: not a data set: no such folder\n"
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in Path(dataset).iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    part = copy / "part-00001.parquet"
+    part.write_bytes(part.read_bytes()[:-50])
+    done = submit("fit", str(copy), "--output", str(tmp_path / "run"), "--quiet")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{part}: this part is damaged" in done.stderr
+    assert not (tmp_path / "run").exists()
