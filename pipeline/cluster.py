@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from distributed.system import MEMORY_LIMIT
 
 from transforms import UserError, __version__
 
+logger = logging.getLogger("dglmnet")
+REACH_SECONDS = 3
 CONNECT_SECONDS = 8  # so that a user knows within ten, start-up included
 
 
@@ -32,12 +35,16 @@ class ClusterOptions:
 def open_client(options: ClusterOptions) -> Iterator[Client]:
     """A client of the cluster that the options describe; an embedded cluster ends with it."""
     if options.scheduler:
-        with _connect(options.scheduler) as client:
+        with _connect(options.scheduler, direct=False) as client:
             check_workers(client)
+            direct = _workers_in_reach(client)
+        if not direct:
+            logger.info("the workers cannot be reached from here: vectors go through the scheduler, which is slower")
+        with _connect(options.scheduler, direct=direct) as client:
             yield client
         return
     # A task that failed is reported once, by the command; Dask would log it with its arguments as well.
-    with dask.config.set(_embedded_config()), _embedded(options) as cluster, Client(cluster) as client:
+    with dask.config.set(_embedded_config()), _embedded(options) as cluster, _client_of(cluster) as client:
         yield client
 
 
@@ -72,9 +79,29 @@ def _memory_limit(options: ClusterOptions, workers: int) -> int:
     return limit
 
 
-def _connect(address: str) -> Client:
+def _client_of(cluster: LocalCluster) -> Client:
+    return Client(cluster, direct_to_workers=True)
+
+
+def _workers_in_reach(client: Client) -> bool:
+    """Can this machine talk to every worker itself? A client outside the cluster's network often cannot."""
+
+    addresses = list(client.nthreads())
+
+    async def ask() -> None:
+        for address in addresses:
+            await asyncio.wait_for(client.rpc(address).identity(), REACH_SECONDS)
+
     try:
-        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        client.sync(ask)
+    except (OSError, TimeoutError):
+        return False
+    return True
+
+
+def _connect(address: str, *, direct: bool) -> Client:
+    try:
+        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False, direct_to_workers=direct)
     except (OSError, TimeoutError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
