@@ -37,8 +37,8 @@ test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/python -m pytest
 
 bench: $(VENV)/installed
-	$(BIN)/python benchmarks/bench_convert.py
-	$(BIN)/python benchmarks/bench_kernel.py
+	$(BIN)/python -m benchmarks.bench_convert --memory
+	$(BIN)/python -m benchmarks.bench_kernel
 
 clean:
 	rm -rf $(VENV) .venv-lowest demo build *.egg-info

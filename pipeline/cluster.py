@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import dask
@@ -52,6 +54,24 @@ def _embedded(options: ClusterOptions) -> LocalCluster:
     """Workers of one thread each. In this process they share memory, so only processes have a limit of their own."""
     workers = options.workers or CPU_COUNT
     limit = _memory_limit(options, workers)
+    with _deaf_to_ctrl_c() if options.processes else nullcontext():
+        return _local_cluster(options, workers, limit)
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes started in here ignore Ctrl-C, which a terminal sends to all: this process ends them in good order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _local_cluster(options: ClusterOptions, workers: int, limit: int) -> LocalCluster:
     return LocalCluster(
         n_workers=workers,
         threads_per_worker=1,

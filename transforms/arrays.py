@@ -37,7 +37,8 @@ def from_arrays(
     each core by default.
     """
     columns, labels, weights, label_map = _checked(X, y, sample_weight, positive_label)
-    plan = Plan([], partitions or os.cpu_count() or 1, 0, strategy, True, positive_label, "raise")
+    count = (os.cpu_count() or 1) if partitions is None else partitions
+    plan = Plan([], count, 1, strategy, True, positive_label, "raise")
     options = StorageOptions(storage_options or {})
     fs, path = open_storage(url, options)
     is_finished(fs, path, {}, resume=False, overwrite=overwrite)
@@ -74,7 +75,13 @@ def _checked(
     targets = np.asarray(y).ravel()
     if targets.size != columns.shape[0]:
         raise UserError(f"X has {columns.shape[0]} rows but y has {targets.size}")
-    values = np.unique(targets.astype(np.float64)).tolist()
+    try:
+        targets = targets.astype(np.float64)
+    except (TypeError, ValueError):
+        raise UserError("y must hold numbers: two distinct labels, such as 0 and 1") from None
+    if not np.isfinite(targets).all():
+        raise UserError("y has labels that are nan or inf")
+    values = np.unique(targets).tolist()
     if len(values) != 2:
         raise UserError(f"y: {wrong_labels(values)}")
     positive = choose_positive(values, positive_label)

@@ -6,8 +6,9 @@ finds its bucket:
 
 spread      Fibonacci hashing: ids that are close, and so often alike in frequency, land far apart, so that
             every partition gets its share of the features that matter. The default.
-neighbours  ids in order: neighbours stay together. Where neighbouring ids belong together (one-hot groups) the
-            solver needs fewer rounds; where ids are ordered by frequency one partition does all the work.
+neighbours  the same for sixteen neighbouring ids at a time, which stay together: for one-hot groups, whose members
+            the solver then need not reconcile between blocks. Whole ranges of ids would keep more together, but
+            where ids are ordered by frequency one partition would do all the work.
 """
 
 from __future__ import annotations
@@ -19,29 +20,49 @@ from numba import njit
 
 STRATEGIES = ("spread", "neighbours")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_OCTAVE_BITS = 10  # `neighbours` tells 2^10 buckets apart between one power of two and the next
+_NEIGHBOUR_BITS = 4  # `neighbours` keeps 2^4 ids together
 HEAVY = 0.02  # a bucket with more than this share of a partition is placed on its own
 
 
-def bucket_count(strategy: str, partitions: int) -> int:
+def bucket_count(partitions: int) -> int:
     """How many buckets: enough for an even deal (a bucket is about 1/64 of a partition)."""
-    if strategy == "neighbours":
-        return 1 << 15
     return min(1 << 16, max(512, 1 << (64 * partitions - 1).bit_length()))
 
 
 @njit(nogil=True, cache=True, inline="always")
 def bucket_of(feature, spread, bits):  # type: ignore[no-untyped-def]
     """The bucket of a feature id, of 2^bits."""
-    word = np.uint64(feature)
-    if spread:
-        return np.int64((word * _GOLDEN) >> np.uint64(64 - bits))
-    # Rises with the id: which power of two it is under, then its leading bits.
-    octave = np.int64(0)
-    while word >> np.uint64(_OCTAVE_BITS) > 0:
-        word >>= np.uint64(1)
-        octave += 1
-    return (octave << (_OCTAVE_BITS - 1)) + np.int64(word)
+    word = np.uint64(feature) if spread else np.uint64(feature) >> np.uint64(_NEIGHBOUR_BITS)
+    return np.int64((word * _GOLDEN) >> np.uint64(64 - bits))
+
+
+# In this file, as numba's cache of a function notices a change of its own file only.
+@njit(nogil=True, cache=True)
+def order_by_bucket(found, order, counts, spread, bits, features, ordered, directory_features, directory_nnz):  # type: ignore[no-untyped-def]
+    """Put the features that occur into the order (bucket, id); counts becomes where each one's nonzeros start.
+
+    found[order] are the ids in rising order; without them (empty) an id is its own position in counts.
+    """
+    for k in range(max(order.size, counts.size)):
+        at = order[k] if order.size else k
+        if counts[at] > 0:
+            bucket = bucket_of(found[at] if order.size else at, spread, bits)
+            directory_features[bucket + 1] += 1
+            directory_nnz[bucket + 1] += counts[at]
+    for bucket in range(directory_nnz.size - 1):
+        directory_features[bucket + 1] += directory_features[bucket]
+        directory_nnz[bucket + 1] += directory_nnz[bucket]
+    next_feature, next_nnz = directory_features.copy(), directory_nnz.copy()
+    for k in range(max(order.size, counts.size)):
+        at = order[k] if order.size else k
+        count = counts[at]
+        if count > 0:
+            feature = found[at] if order.size else at
+            bucket = bucket_of(feature, spread, bits)
+            features[next_feature[bucket]], ordered[next_feature[bucket]] = feature, count
+            counts[at] = next_nnz[bucket]
+            next_feature[bucket] += 1
+            next_nnz[bucket] += count
 
 
 @njit(nogil=True, cache=True)

@@ -86,8 +86,11 @@ def _check_part(dataset: Dataset, partition: Partition) -> list[Problem]:
     features = nnz = 0
     last = (np.inf, -1)
     try:
+        counts = partition.read_counts()
         for csc in partition.stream():
             what = _check_group(csc, dataset.n, last)
+            if not np.array_equal(np.diff(csc.indptr), counts[features : features + csc.features.size]):
+                what = "nnz differs from the length of examples"
             if what:
                 return [Problem(name, what)]
             features += csc.features.size

@@ -8,6 +8,7 @@ at it before they write (`Claim.check`), so that a writer that lost its claim, o
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -16,9 +17,10 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.errors import OutputExists
-from transforms.storage import display, is_local, open_storage, remove
+from transforms.errors import ClaimLost, OutputExists
+from transforms.storage import display, is_local, open_storage, remove, write_json
 
+logger = logging.getLogger("dglmnet")
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 20.0
 
@@ -38,7 +40,7 @@ class Claim:
         except (FileNotFoundError, ValueError, KeyError):
             holder = None
         if holder != self.token:
-            raise OutputExists(f"{display(fs, self.path)}: this conversion was stopped or taken over by another")
+            raise ClaimLost(f"{display(fs, self.path)}: this work was stopped or taken over by another")
 
 
 class ClaimKeeper:
@@ -71,29 +73,23 @@ class ClaimKeeper:
             self._thread.join()
         try:
             self.claim.check(self._fs)
-        except OutputExists:
+        except ClaimLost:
             return  # somebody else's by now
         remove(self._fs, self.claim.path)
 
-    def _content(self) -> bytes:
-        owner = {
-            "token": self.claim.token,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "beat": self._beat,
-        }
-        return json.dumps(owner).encode()
+    def _content(self) -> dict[str, Any]:
+        return {"token": self.claim.token, "host": socket.gethostname(), "pid": os.getpid(), "beat": self._beat}
 
     def _create(self) -> bool:
         try:
             with self._fs.open(self.claim.path, "xb") as file:
-                file.write(self._content())
+                file.write(json.dumps(self._content()).encode())
         except FileExistsError:
             return False
         return True
 
     def _write(self) -> None:
-        self._fs.pipe_file(self.claim.path, self._content())
+        write_json(self._fs, self.claim.path, self._content())
 
     def _holder(self) -> dict[str, Any]:
         try:
@@ -122,6 +118,9 @@ class ClaimKeeper:
     def _keep_fresh(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             self._beat += 1
-            if self._holder().get("token") != self.claim.token:
-                return
-            self._write()
+            try:
+                if self._holder().get("token") != self.claim.token:
+                    return
+                self._write()
+            except OSError as error:  # storage that is away for a moment; the next beat may get through
+                logger.warning("cannot refresh %s: %s", display(self._fs, self.claim.path), error)

@@ -16,7 +16,7 @@ import numpy as np
 from distributed import Client, Future, as_completed
 from distributed.system import MEMORY_LIMIT
 
-from transforms.assign import STRATEGIES, assign_buckets
+from transforms.assign import assign_buckets
 from transforms.dataset import Dataset, open_dataset
 from transforms.errors import BadLine, UserError
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
@@ -64,7 +64,8 @@ def convert_libsvm(
     on_bad_line: "raise" stops at a bad line; "skip" leaves it out, counts it, and names the first few in dataset.json.
     resume: continue a conversion that was cut off, and leave fragments behind if this one is cut off, too.
     """
-    _check_options(partitions, strategy, on_bad_line, resume, overwrite, block_size)
+    if resume and overwrite:
+        raise UserError("resume and overwrite exclude each other: continue what is there, or start over")
     options = StorageOptions(storage_options or {})
     files = find_inputs([inputs] if isinstance(inputs, str) else list(inputs), options)
     fs, path = open_storage(output, options)
@@ -84,8 +85,8 @@ def convert_libsvm(
         resources = cluster_resources(client)
         plan = Plan(
             inputs=wanted["inputs"],
-            partitions=partitions or default_partitions(files, resources),
-            block_size=block_size or default_block_size(files, resources),
+            partitions=default_partitions(files, resources) if partitions is None else partitions,
+            block_size=default_block_size(files, resources) if block_size is None else block_size,
             strategy=strategy,
             zero_based=zero_based,
             positive_label=positive_label,
@@ -97,26 +98,6 @@ def convert_libsvm(
         _refuse_changed_inputs(files, options)
         commit(fs, path, place, description)
     return open_dataset(output, options)
-
-
-def _check_options(
-    partitions: int | None,
-    strategy: str,
-    on_bad_line: str,
-    resume: bool,
-    overwrite: bool,
-    block_size: int | None,
-) -> None:
-    if partitions is not None and partitions < 1:
-        raise UserError(f"partitions must be at least 1, got {partitions}")
-    if block_size is not None and block_size < 1:
-        raise UserError(f"block size must be at least 1 byte, got {block_size}")
-    if strategy not in STRATEGIES:
-        raise UserError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
-    if on_bad_line not in ("raise", "skip"):
-        raise UserError(f"on_bad_line must be raise or skip, got {on_bad_line!r}")
-    if resume and overwrite:
-        raise UserError("resume and overwrite exclude each other: continue what is there, or start over")
 
 
 def _refuse_output_among_inputs(files: Iterable[InputFile], fs: Any, path: str) -> None:
@@ -162,18 +143,19 @@ def _run(client: Client, job: Job, files: Sequence[InputFile], progress: Progres
     progress.phase("map", sum(block.size for block in blocks), "B")
     mapped: dict[int, list[Mapped]] = {}
     bucket_nnz = np.zeros(job.plan.buckets, dtype=np.int64)
-    with _tasks(client, job, map_block, [(block,) for block in blocks]) as results:
-        try:
+    try:
+        with _tasks(client, job, map_block, [(block,) for block in blocks]) as results:
             for index, result in results:
                 for one in result:
                     bucket_nnz += one.bucket_nnz
                 mapped[index] = [replace(one, bucket_nnz=one.bucket_nnz[:0]) for one in result]
                 progress.advance(blocks[index].size)
-        except BadSpotFound as found:
-            raise _bad_line(client, job, blocks, mapped, found) from None
+    except BadSpotFound as found:
+        raise _bad_line(client, job, blocks, mapped, found) from None
     catalogue = _catalogue(mapped, blocks, job.plan)
     owner = assign_buckets(bucket_nnz, job.plan.partitions)
-    shared = client.scatter(catalogue, hash=False)
+    # On every worker: Dask would otherwise run all Reduce tasks where the one copy is.
+    shared = client.scatter(catalogue, hash=False, broadcast=True)
     progress.phase("reduce", int(bucket_nnz.sum()), "nonzeros")
     with _tasks(client, job, write_labels, [(shared,)]) as results:
         labels = next(results)[1]
@@ -203,8 +185,8 @@ def _tasks(
     position = {future.key: k for k, future in enumerate(futures)}
 
     def results() -> Iterator[tuple[int, Any]]:
-        for future in as_completed(futures):
-            yield position[future.key], future.result()
+        for future, result in as_completed(futures, loop=client.loop, with_results=True):
+            yield position[future.key], result
             future.release()
 
     try:
@@ -216,15 +198,15 @@ def _tasks(
 
 
 def _drain(client: Client, keys: set[str], patience: float = 60.0) -> None:
-    """Wait until no worker runs any of these tasks (cancelling does not stop a running one)."""
+    """Wait until no worker knows any of these tasks (cancelling does not stop one that runs)."""
 
-    def running(dask_worker: Any) -> list[str]:
-        return [str(key) for key in dask_worker.active_threads.values()]
+    def known(dask_worker: Any) -> list[str]:
+        return [str(key) for key in (*dask_worker.state.tasks, *dask_worker.active_threads.values())]
 
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        on_workers = client.run(running, on_error="ignore")
-        if not any(keys.intersection(active) for active in on_workers.values()):
+        on_workers = client.run(known, on_error="ignore")
+        if not any(keys.intersection(tasks) for tasks in on_workers.values()):
             return
         time.sleep(0.02)
 

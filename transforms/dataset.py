@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ DATASET_JSON = "dataset.json"
 class Partition:
     """One feature partition: S_m of the paper, X_m on disk."""
 
-    url: str
+    url: str = field(repr=False)  # may hold a password
     options: StorageOptions
     info: PartInfo
 
@@ -43,6 +43,12 @@ class Partition:
         with self._open() as file:
             for group in range(self._groups(file, bound_above)):
                 yield _prefix(_to_csc(file.read_row_group(group)), bound_above)
+
+    def read_counts(self) -> np.ndarray:
+        """The nonzeros of each feature, as the part itself counts them."""
+        with self._open() as file:
+            counts: np.ndarray = file.read(columns=["nnz"])["nnz"].to_numpy()
+        return counts
 
     def read_features(self) -> np.ndarray:
         """The feature ids alone, in the order of the rows."""
@@ -102,6 +108,8 @@ def _to_csc(table: pa.Table) -> Csc:
         return Csc(np.empty(0, np.int64), np.empty(0), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), data)
     indptr = examples.offsets.to_numpy(zero_copy_only=True)
     data = column("values").values.to_numpy(zero_copy_only=True) if "values" in table.column_names else None
+    if data is not None and data.size != len(examples.values):
+        raise pa.ArrowInvalid("examples and values differ in length")
     return Csc(
         column("feature").to_numpy(zero_copy_only=True),
         column("bound").to_numpy(zero_copy_only=True),
@@ -188,7 +196,24 @@ def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dat
         newer = isinstance(version, int) and version > FORMAT_VERSION
         remedy = "update dglmnet" if newer else "convert again"
         raise DatasetError(f"{where}: format version {version}, but this dglmnet reads {FORMAT_VERSION}: {remedy}")
+    _refuse_incomplete(description, f"{where}/{DATASET_JSON}")
     return Dataset(url, options, description)
+
+
+_REQUIRED = {"examples": int, "features": int, "nnz": int, "labels": dict, "partitions": list, "label_map": dict}
+
+
+def _refuse_incomplete(description: dict[str, Any], where: str) -> None:
+    """A description must have what the rest of the code takes for granted."""
+    for key, kind in _REQUIRED.items():
+        if not isinstance(description.get(key), kind):
+            raise DatasetError(f"{where}: damaged ({key} is missing or of the wrong type): convert again")
+    try:
+        for part in description["partitions"]:
+            PartInfo(**part)
+        description["labels"]["weighted"], description["label_map"]["+1"], description["label_map"]["-1"]
+    except (TypeError, KeyError) as error:
+        raise DatasetError(f"{where}: damaged ({error}): convert again") from None
 
 
 def _why_not(fs: Any, path: str) -> str:

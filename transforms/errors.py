@@ -23,5 +23,13 @@ class DatasetError(UserError):
     """A data set that is missing, damaged, or of another format."""
 
 
+class BrokenArchive(UserError):
+    """A compressed input that is damaged or cut off."""
+
+
 class OutputExists(UserError):
     """The output is there already, or another writer is at it."""
+
+
+class ClaimLost(OutputExists):
+    """This writer may write no more: it gave up, or another took over."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from transforms.assign import bucket_of
+from transforms.assign import order_by_bucket
 from transforms.parser import BadSpot, Parsed
 from transforms.storage import read_ranges
 
@@ -51,34 +51,6 @@ def _count(local, counts):  # type: ignore[no-untyped-def]
     """counts = np.bincount(local)"""
     for k in range(local.size):
         counts[local[k]] += 1
-
-
-@njit(nogil=True, cache=True)
-def _order(found, order, counts, spread, bits, features, ordered, directory_features, directory_nnz):  # type: ignore[no-untyped-def]
-    """Put the features that occur into the order (bucket, id); counts becomes where each one's nonzeros start.
-
-    found[order] are the ids in rising order; without them (empty) an id is its own position in counts.
-    """
-    for k in range(max(order.size, counts.size)):
-        at = order[k] if order.size else k
-        if counts[at] > 0:
-            bucket = bucket_of(found[at] if order.size else at, spread, bits)
-            directory_features[bucket + 1] += 1
-            directory_nnz[bucket + 1] += counts[at]
-    for bucket in range(directory_nnz.size - 1):
-        directory_features[bucket + 1] += directory_features[bucket]
-        directory_nnz[bucket + 1] += directory_nnz[bucket]
-    next_feature, next_nnz = directory_features.copy(), directory_nnz.copy()
-    for k in range(max(order.size, counts.size)):
-        at = order[k] if order.size else k
-        count = counts[at]
-        if count > 0:
-            feature = found[at] if order.size else at
-            bucket = bucket_of(feature, spread, bits)
-            features[next_feature[bucket]], ordered[next_feature[bucket]] = feature, count
-            counts[at] = next_nnz[bucket]
-            next_feature[bucket] += 1
-            next_nnz[bucket] += count
 
 
 @njit(nogil=True, cache=True)
@@ -123,7 +95,7 @@ def by_feature(parsed: Parsed, strategy: str, buckets: int) -> ByFeature:
     features, ordered = np.empty(present, dtype=np.int64), np.empty(present, dtype=np.int32)
     starts = np.zeros((2, buckets + 1), dtype=np.int64)
     spread, bits = strategy == "spread", buckets.bit_length() - 1
-    _order(found, order, counts, spread, bits, features, ordered, starts[0], starts[1])
+    order_by_bucket(found, order, counts, spread, bits, features, ordered, starts[0], starts[1])
     rows = parsed.indptr.size - 1
     examples = np.empty(nnz, dtype=np.uint16 if rows <= 1 << 16 else np.int32)
     values = np.empty(0 if parsed.all_ones else nnz, dtype=np.float32)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.errors import UserError
+from transforms.errors import BrokenArchive, UserError
 from transforms.parser import PADDING
 from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_ranges
 
@@ -32,6 +33,7 @@ MAGIC = {
     b"PAR1": ".parquet",
 }
 BOM = b"\xef\xbb\xbf"
+READ = 1 << 20  # decompress this much at a time: what is lost at a break
 TAIL = 1 << 16  # read this much past a range, to find the end of its last line in the same request
 
 
@@ -39,7 +41,7 @@ TAIL = 1 << 16  # read this much past a range, to find the end of its last line 
 class InputFile:
     """A file of the input and what tells whether it is still the same file later."""
 
-    url: str  # opens it again; may not be shown
+    url: str = field(repr=False)  # opens it again; may hold a password
     name: str  # for people and for dataset.json
     size: int
     version: str  # etag or modification time
@@ -71,6 +73,7 @@ def find_inputs(urls: Sequence[str], options: StorageOptions) -> list[InputFile]
     found: dict[str, InputFile] = {}
     for url in urls:
         fs, path = open_storage(url, options)
+        path = os.path.normpath(path) if is_local(fs) else path
         with explained(display(fs, path)):
             infos = _matches(fs, path)
         for info in infos:
@@ -83,10 +86,9 @@ def _matches(fs: Any, path: str) -> list[dict[str, Any]]:
     try:
         if any(c in path for c in "*?[") and not fs.exists(path):
             infos = fs.glob(path, detail=True)
-            entries = [infos[name] for name in sorted(infos) if infos[name]["type"] == "file"]
+            entries = [entry for name in sorted(infos) for entry in _files(fs, infos[name])]
         elif fs.isdir(path):
-            infos = fs.find(path, detail=True)
-            entries = [infos[name] for name in sorted(infos) if not _hidden(name[len(path) :])]
+            entries = _files(fs, {"name": path, "type": "directory"})
         else:
             entries = [fs.info(path)]
     except FileNotFoundError:
@@ -95,6 +97,14 @@ def _matches(fs: Any, path: str) -> list[dict[str, Any]]:
         raise UserError(f"{display(fs, path)}: nothing matches")
     # A listing shows a local link's own date, not its target's; asking again costs nothing there.
     return [fs.info(entry["name"]) for entry in entries] if is_local(fs) else entries
+
+
+def _files(fs: Any, entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """A file itself, or the files of a folder and those below it."""
+    if entry["type"] != "directory":
+        return [entry]
+    infos = fs.find(entry["name"], detail=True)
+    return [infos[name] for name in sorted(infos) if not _hidden(name[len(entry["name"]) :])]
 
 
 def _hidden(relative: str) -> bool:
@@ -204,24 +214,32 @@ def _advice(suffix: str) -> str:
 
 
 def _decompressed(fs: Any, path: str, file: InputFile, piece_size: int) -> Iterator[Text]:
-    """Pieces of about piece_size, each of whole lines."""
-    kept = b""
-    first = True
+    """Pieces of about piece_size, each of whole lines. What comes out before a break in the archive is given out."""
+    first, kept = True, bytearray()
     with fs.open(path, "rb") as raw, _decompressor(raw, file.compression) as stream:
-        while True:
-            piece = _read_compressed(stream, piece_size, file.name)
-            if first and piece.startswith(BOM):
-                piece = piece[len(BOM) :]
-            first = False
-            end = piece.rfind(b"\n") + 1
-            if not end and piece:
-                kept += piece
+        broken: BrokenArchive | None = None
+        while broken is None:
+            try:
+                piece = _read_compressed(stream, piece_size, file.name)
+            except BrokenArchive as error:
+                broken, piece = error, b""
+            kept += piece
+            if piece and len(kept) < piece_size:
                 continue
-            if kept or piece:
-                yield _text([kept, memoryview(piece)[:end]] if piece else [kept])
-            if not piece:
+            # At the end of the file the last newline may be missing; at a break the last line is not whole.
+            end = len(kept) if not piece and broken is None else kept.rfind(b"\n") + 1
+            if end:
+                text = _text([memoryview(kept)[:end]])
+                yield _without_bom(text) if first else text
+                first, kept = False, kept[end:]
+            if not piece and broken is None:
                 return
-            kept = piece[end:]
+        raise broken
+
+
+def _without_bom(text: Text) -> Text:
+    marked = text.array[: min(text.size, len(BOM))].tobytes() == BOM
+    return Text(text.array[len(BOM) :], text.size - len(BOM), text.offset) if marked else text
 
 
 def _decompressor(raw: Any, kind: str | None) -> Any:
@@ -233,7 +251,7 @@ def _decompressor(raw: Any, kind: str | None) -> Any:
 
 def _read_compressed(stream: Any, size: int, name: str) -> bytes:
     try:
-        data: bytes = stream.read(size)
+        data: bytes = stream.read(min(size, READ))
     except (EOFError, OSError, lzma.LZMAError, ValueError, zlib.error) as error:
-        raise UserError(f"{name}: damaged or cut-off archive: {error}. Fetch or compress it again") from None
+        raise BrokenArchive(f"{name}: damaged or cut-off archive: {error}. Fetch or compress it again") from None
     return data

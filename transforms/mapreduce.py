@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from transforms.claim import Claim
-from transforms.errors import UserError
+from transforms.errors import BrokenArchive, UserError
 from transforms.fragments import (
     Fragment,
     by_feature,
@@ -25,9 +25,9 @@ from transforms.fragments import (
     read_runs,
     write_fragment,
 )
-from transforms.inputs import Block, Text, read_lines
+from transforms.inputs import Block, read_lines
 from transforms.labels import MIXED_WEIGHTS, Labels, read_label_file, write_label_file, wrong_labels
-from transforms.parser import BadSpot, Parsed, parse
+from transforms.parser import BadSpot, Parsed, padded, parse
 from transforms.parts import PartInfo, merge_runs, write_part
 from transforms.plan import Plan
 from transforms.storage import StorageOptions, open_storage, read_json, write_json
@@ -39,7 +39,7 @@ BAD_LINES_NAMED = 10
 class Job:
     """What every task of a conversion needs to know."""
 
-    url: str
+    url: str = field(repr=False)  # may hold a password
     options: StorageOptions
     folder: str  # for fragments and unfinished parts
     claim: Claim
@@ -75,18 +75,29 @@ def map_block(job: Job, block: Block) -> list[Mapped]:
         return done
     results: list[Mapped] = []
     lines = 0
-    for text in read_lines(block, job.options, job.plan.block_size):
-        result = _map_text(fs, job, block, text, lines, len(results))
-        results.append(result)
-        lines += int(result.fragment.header["lines"])
+    try:
+        for text in read_lines(block, job.options, job.plan.block_size):
+            keep = BAD_LINES_NAMED if job.plan.on_bad_line == "skip" else 1
+            parsed = parse(text.array, text.size, zero_based=job.plan.zero_based, bad_lines=keep)
+            results.append(_map_parsed(fs, job, block, parsed, lines, len(results)))
+            lines += parsed.lines
+    except BrokenArchive as error:
+        if job.plan.on_bad_line == "raise":
+            raise
+        results.append(_map_parsed(fs, job, block, _break(str(error)), lines, len(results)))
     if block.file.compression:
         write_json(fs, _pieces_path(job, block), {"pieces": len(results), "plan": job.plan.fingerprint})
     return results
 
 
-def _map_text(fs: Any, job: Job, block: Block, text: Text, lines: int, piece: int) -> Mapped:
-    keep = BAD_LINES_NAMED if job.plan.on_bad_line == "skip" else 1
-    parsed = parse(text.array, text.size, zero_based=job.plan.zero_based, bad_lines=keep)
+def _break(what: str) -> Parsed:
+    """The break of an archive, as one bad line and nothing else."""
+    spot = BadSpot(1, 1, "", what.split(": ", 1)[1])
+    return replace(parse(padded(b""), 0), lines=1, bad_count=1, bad=[spot])
+
+
+def _map_parsed(fs: Any, job: Job, block: Block, parsed: Parsed, lines: int, piece: int) -> Mapped:
+    """Leave a parsed piece of text as a fragment; `lines` of the block stand before it."""
     # The parser counts lines from the piece of text it is given; people count them from the block's start.
     parsed = replace(parsed, bad=[replace(spot, line=spot.line + lines) for spot in parsed.bad])
     if parsed.bad and job.plan.on_bad_line == "raise":

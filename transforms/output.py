@@ -14,7 +14,7 @@ from typing import Any
 
 from transforms.claim import ClaimKeeper
 from transforms.dataset import DATASET_JSON
-from transforms.errors import OutputExists
+from transforms.errors import ClaimLost, OutputExists
 from transforms.labels import LABELS_PARQUET
 from transforms.parts import PartInfo
 from transforms.plan import Plan, refuse_other_plan
@@ -22,7 +22,7 @@ from transforms.storage import StorageOptions, display, explained, is_local, ope
 from transforms.version import FORMAT_VERSION, __version__
 
 TEMPORARY = "_temporary"
-PLAN_JSON = "plan.json"
+PLAN_JSON, CLAIM_JSON, COMMIT_JSON = "plan.json", "claim.json", "commit.json"
 
 
 def is_finished(fs: Any, path: str, wanted: dict[str, Any], *, resume: bool, overwrite: bool) -> bool:
@@ -33,11 +33,12 @@ def is_finished(fs: Any, path: str, wanted: dict[str, Any], *, resume: bool, ove
     if is_file:
         raise OutputExists(f"{display(fs, path)}: is a file; the output is a folder")
     if not fs.exists(f"{path}/{DATASET_JSON}"):
-        if not (resume or overwrite) and fs.exists(path) and fs.ls(path, detail=False):
-            left = fs.exists(f"{path}/{TEMPORARY}")
-            what = "an unfinished conversion" if left else "other files"
-            remedy = "continue it with --resume or start over with --overwrite" if left else "choose an empty folder"
-            raise OutputExists(f"{display(fs, path)}: the folder holds {what}: {remedy}")
+        left = fs.exists(f"{path}/{TEMPORARY}")
+        if left and not (resume or overwrite):
+            remedy = "continue it with --resume or start over with --overwrite"
+            raise OutputExists(f"{display(fs, path)}: the folder holds an unfinished conversion: {remedy}")
+        if not left and fs.exists(path) and fs.ls(path, detail=False):
+            raise OutputExists(f"{display(fs, path)}: the folder holds other files: choose an empty folder")
         return False
     if overwrite:
         return False
@@ -66,14 +67,17 @@ def workplace(
     folder = f"{path}/{TEMPORARY}"
     made = not fs.exists(path)
     fs.makedirs(folder, exist_ok=True)
-    keeper = ClaimKeeper(output, options, f"{folder}/claim.json")
+    keeper = ClaimKeeper(output, options, f"{folder}/{CLAIM_JSON}")
     keeper.take(takeover=resume or overwrite)
     keep = False
     try:
-        plan = _settle_plan(fs, folder, plan, wanted, resume=resume, keep=f"{folder}/claim.json")
+        if not (resume or overwrite) and fs.exists(f"{path}/{DATASET_JSON}"):
+            raise OutputExists(f"{display(fs, path)}: another writer has just finished a data set here")
+        _undo_commit(fs, path)
+        plan = _settle_plan(fs, folder, plan, wanted, resume=resume)
         yield Workplace(folder, plan, keeper)
-    except OutputExists:
-        keep = True  # the leftovers are another plan's: not ours to delete
+    except ClaimLost:
+        keep = True  # what is there is another writer's
         raise
     except BaseException:
         keep = resume
@@ -86,7 +90,7 @@ def workplace(
                 fs.rmdir(path)
 
 
-def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, resume: bool, keep: str) -> Plan:
+def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, resume: bool) -> Plan:
     """The plan to follow: the stored one when there is something to resume, or else this one, stored."""
     path = f"{folder}/{PLAN_JSON}"
     if resume and fs.exists(path):
@@ -94,7 +98,7 @@ def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, re
         refuse_other_plan(stored, wanted | {"tool_version": __version__, "format_version": FORMAT_VERSION}, folder)
         return Plan(**(stored | {"on_bad_line": plan.on_bad_line}))
     for leftover in fs.ls(folder, detail=False):
-        if not leftover.endswith(keep.rsplit("/", 1)[1]):
+        if not leftover.endswith(f"/{CLAIM_JSON}"):
             remove(fs, leftover)
     write_json(fs, path, plan.to_json())
     return plan
@@ -132,12 +136,42 @@ def describe(
 def commit(fs: Any, path: str, place: Workplace, description: dict[str, Any]) -> None:
     """Take an old data set away, move the parts into place, write dataset.json."""
     place.keeper.claim.check(fs)
+    names = _files_of(description)
+    write_json(fs, f"{place.folder}/{COMMIT_JSON}", {"files": names})
+    _remove_dataset(fs, path)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda name: fs.mv(f"{place.folder}/{name}", f"{path}/{name}"), names))
+        write_json(fs, f"{path}/{DATASET_JSON}", description)
+    except BaseException:
+        _undo_commit(fs, path)
+        raise
+
+
+def _files_of(description: dict[str, Any]) -> list[str]:
+    return [LABELS_PARQUET, *(part["file"] for part in description["partitions"])]
+
+
+def _remove_dataset(fs: Any, path: str) -> None:
+    """Delete an old data set: dataset.json first, then the files that it names, and no others."""
+    try:
+        names = _files_of(read_json(fs, f"{path}/{DATASET_JSON}"))
+    except FileNotFoundError:
+        return
+    except (ValueError, KeyError, TypeError):
+        names = []  # a damaged description: what it named is not known
     remove(fs, f"{path}/{DATASET_JSON}")
-    for name in fs.ls(path, detail=False):
-        base = name.rsplit("/", 1)[-1]
-        if base == LABELS_PARQUET or (base.startswith("part-") and base.endswith(".parquet")):
-            remove(fs, name)
-    names = [LABELS_PARQUET, *(part["file"] for part in description["partitions"])]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda name: fs.mv(f"{place.folder}/{name}", f"{path}/{name}"), names))
-    write_json(fs, f"{path}/{DATASET_JSON}", description)
+    for name in names:
+        remove(fs, f"{path}/{name}")
+
+
+def _undo_commit(fs: Any, path: str) -> None:
+    """Delete what a commit that was cut off had moved already; it can be made again."""
+    try:
+        names = read_json(fs, f"{path}/{TEMPORARY}/{COMMIT_JSON}")["files"]
+    except (FileNotFoundError, ValueError, KeyError):
+        return
+    if not fs.exists(f"{path}/{DATASET_JSON}"):
+        for name in names:
+            remove(fs, f"{path}/{name}")
+    remove(fs, f"{path}/{TEMPORARY}/{COMMIT_JSON}")

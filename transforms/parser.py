@@ -21,20 +21,9 @@ MAX_ID = 2**62
 PADDING = 16  # bytes past the text that the 64-bit loads may touch
 
 # What parse_lines reports of a bad line, and what it expected instead.
-(
-    OK,
-    BAD_LABEL,
-    BAD_WEIGHT,
-    NO_COLON,
-    BAD_ID,
-    ID_RANGE,
-    ID_ZERO,
-    BAD_VALUE,
-    NOT_FINITE,
-    RANGE,
-    DUPLICATE,
-    NUL,
-) = range(12)
+UNSURE, FLOAT32, EXACT = range(3)  # how far a parsed number can be trusted: not, rounded to float32, in full
+OK, BAD_LABEL, BAD_WEIGHT, NO_COLON, BAD_ID, ID_RANGE = range(6)
+ID_ZERO, BAD_VALUE, NOT_FINITE, RANGE, DUPLICATE, NUL = range(6, 12)
 EXPECTED = {
     BAD_LABEL: "expected a label: a number at the start of the line",
     BAD_WEIGHT: "expected a finite weight >= 0 after 'label:'",
@@ -61,7 +50,8 @@ _UPOW10 = np.array([10**k for k in range(20)], dtype=np.uint64)
 _2_53 = np.uint64(2**53)
 _GUARD = 2.0**-50  # four units in the last place: more than the inexact path can be wrong by
 _SAFE_LOW = 1e-36  # below it float32 loses digits
-_TOO_LARGE = (2.0**128 - 2.0**103) * (1.0 - 2.0**-50)  # from here on float32 rounds to infinity
+_TOO_LARGE = 2.0**128 - 2.0**103  # from here on float32 rounds to infinity,
+_TOO_LARGE_DIGITS = np.uint64(3402823567797336427)  # that is beyond these 19 digits, as float64 rounds first
 
 
 @intrinsic
@@ -124,7 +114,7 @@ def _is_end(byte):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _number(at):  # type: ignore[no-untyped-def]
-    """Read [+-]digits[.digits][e[+-]digits]: (address after it, value, is it exact to float32, status)."""
+    """Read [+-]digits[.digits][e[+-]digits]: (address after it, value, UNSURE or FLOAT32 or EXACT, status)."""
     byte = _load_byte(at)
     negative = byte == 45
     if negative or byte == 43:
@@ -142,20 +132,25 @@ def _number(at):  # type: ignore[no-untyped-def]
         mantissa = mantissa * _UPOW10[min(fraction, 19)] + value
     if digits == 0:
         lower = byte | np.uint8(32)
-        return at, 0.0, True, NOT_FINITE if lower == 110 or lower == 105 else BAD_VALUE  # n(an), i(nf)
+        return at, 0.0, EXACT, NOT_FINITE if lower == 110 or lower == 105 else BAD_VALUE  # n(an), i(nf)
     if digits > 19:
         mantissa, exponent = _leading_digits(start)
     if _load_byte(at) | np.uint8(32) == 101:
         sign = _load_byte(at + 1)
         skip = 2 if sign == 45 or sign == 43 else 1
-        count, power = _digits(at + skip)
+        zeros = at + skip
+        while _load_byte(zeros) == 48 and 48 <= _load_byte(zeros + 1) <= 57:
+            zeros += 1
+        count, power = _digits(zeros)
         if count == 0:
-            return at, 0.0, True, BAD_VALUE
-        at += skip + count
+            return at, 0.0, EXACT, BAD_VALUE
+        at = zeros + count
         bounded = np.int64(power) if count <= 9 else np.int64(10**9)
         exponent += -bounded if sign == 45 else bounded
-    value, exact, code = _scale(mantissa, exponent)
-    return at, -value if negative else value, exact and digits <= 19, code
+    value, trust, code = _scale(mantissa, exponent)
+    if digits > 19:
+        trust = min(trust, FLOAT32)  # digits were left out
+    return at, -value if negative else value, trust, code
 
 
 @njit(nogil=True)
@@ -180,28 +175,34 @@ def _leading_digits(at):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, inline="always")
 def _scale(mantissa, exponent):  # type: ignore[no-untyped-def]
-    """mantissa * 10^exponent, whether rounding it to float32 is proved right, and the status.
+    """mantissa * 10^exponent, how far it can be trusted, and the status.
 
-    With mantissa <= 2^53 and |exponent| <= 22 both factors are exact, so the one rounding is the right one.
+    With mantissa <= 2^53 and |exponent| <= 22 both factors are exact, so the one rounding is the right one: EXACT.
     Otherwise the result is off by at most 2 units in the last place, which matters to float32 only next to a
-    rounding boundary.
+    rounding boundary: FLOAT32 away from one, UNSURE near it.
     """
-    if mantissa == 0 or exponent < -300:  # at most 1e20 * 1e-301: nothing in float32
-        return 0.0, True, OK
+    if mantissa == 0:
+        return 0.0, EXACT, OK
+    if exponent < -300:  # at most 1e20 * 1e-301: nothing in float32
+        return 0.0, FLOAT32, OK
     if exponent > 300:
-        return np.inf, True, RANGE
+        return np.inf, FLOAT32, RANGE
     value = np.float64(mantissa)
     if exponent < 0:
         value = value / _POW10[-exponent]
     elif exponent > 0:
         value = value * _POW10[exponent]
     if mantissa <= _2_53 and -22 <= exponent <= 22:
-        return value, True, OK
-    if value >= _TOO_LARGE:
-        return value, True, RANGE
+        return value, EXACT, OK
+    if value > _TOO_LARGE * (1.0 - _GUARD):
+        while mantissa < _UPOW10[18]:
+            mantissa *= _TEN
+        too_large = value > _TOO_LARGE * (1.0 + _GUARD) or mantissa > _TOO_LARGE_DIGITS
+        return value, UNSURE, RANGE if too_large else OK
     if value < _SAFE_LOW:
-        return value, False, OK
-    return value, np.float32(value * (1.0 - _GUARD)) == np.float32(value * (1.0 + _GUARD)), OK
+        return value, UNSURE, OK
+    same = np.float32(value * (1.0 - _GUARD)) == np.float32(value * (1.0 + _GUARD))
+    return value, FLOAT32 if same else UNSURE, OK
 
 
 @njit(nogil=True, inline="always")
@@ -247,19 +248,21 @@ def _note(unsure, count, what, start, end):  # type: ignore[no-untyped-def]
 def _parse_label(at, base, row, unsure, n_unsure):  # type: ignore[no-untyped-def]
     """label or label:weight: (address after it, label, weight or NaN, n_unsure, status)."""
     token = at
-    at, label, _, code = _number(at)
+    at, label, trust, code = _number(at)
+    if code == BAD_VALUE or (code == OK and not _is_end(_load_byte(at)) and _load_byte(at) != 58):
+        code = BAD_LABEL
     if code != OK:
-        return at, label, np.nan, n_unsure, BAD_LABEL if code == BAD_VALUE else code
-    if _is_end(_load_byte(at)):
-        return at, label, np.nan, n_unsure, OK
+        return at if _load_byte(at) == 0 else token, label, np.nan, n_unsure, code
+    if trust != EXACT:
+        n_unsure = _note(unsure, n_unsure, -1 - 2 * row, token - base, at - base)
     if _load_byte(at) != 58:
-        return token, label, np.nan, n_unsure, BAD_LABEL
+        return at, label, np.nan, n_unsure, OK
     token = at + 1
-    at, weight, exact, code = _number(token)
+    at, weight, trust, code = _number(token)
     if code != OK or weight < 0.0 or not _is_end(_load_byte(at)):
-        return token, label, weight, n_unsure, BAD_WEIGHT
-    if not exact:
-        n_unsure = _note(unsure, n_unsure, -1 - row, token - base, at - base)
+        return at if _load_byte(at) == 0 else token, label, weight, n_unsure, BAD_WEIGHT
+    if trust == UNSURE:
+        n_unsure = _note(unsure, n_unsure, -2 - 2 * row, token - base, at - base)
     return at, label, weight, n_unsure, OK
 
 
@@ -297,15 +300,15 @@ def _parse_features(at, base, first_id, ids, values, nnz, unsure, n_unsure):  # 
             values[nnz] = np.float32(1.0)
         else:
             token = at
-            at, number, exact, code = _number(at)
+            at, number, trust, code = _number(at)
             if code == OK and not _is_end(_load_byte(at)):
                 code = BAD_VALUE
             if code != OK:
                 return at if _load_byte(at) == 0 else token, nnz, n_unsure, False, code
-            if not exact:
+            if trust == UNSURE:
                 n_unsure = _note(unsure, n_unsure, nnz, token - base, at - base)
             values[nnz] = np.float32(number)
-            all_ones = all_ones and exact and number == 1.0
+            all_ones = all_ones and trust != UNSURE and values[nnz] == 1.0
         nnz += 1
     if not ascending and _has_duplicate(ids[row_start:nnz]):
         return at, nnz, n_unsure, False, DUPLICATE
@@ -318,8 +321,9 @@ def parse_lines(text, stop, first_id, labels, weights, indptr, ids, values, unsu
 
     labels, weights: one per row (weight NaN where none is written). indptr, ids, values: the rows in CSR form.
     unsure: (what, start, end) of numbers left to Python's float, `what` being a position in values or, for
-    the weight of row i, -1-i. bad: (line, line start, position, code) of the first bad lines; one is enough
-    to stop when `bad` has room for one only. Returns (rows, nnz, lines, unsure, bad, are all values one).
+    the label and the weight of row i, -1-2i and -2-2i. bad: (line, line start, position, code) of the first bad
+    lines; one is enough to stop when `bad` has room for one only.
+    Returns (rows, nnz, lines, unsure, bad, are all values one).
     """
     base = np.int64(text.ctypes.data)
     at, end = base, base + stop
@@ -424,11 +428,11 @@ def parse(text: np.ndarray, stop: int, *, zero_based: bool = False, bad_lines: i
     )
     labels, weights, indptr = labels[:rows], weights[:rows], indptr[: rows + 1]
     for what, start, end in unsure[:n_unsure].tolist():
-        exact = np.float32(float(text[start:end].tobytes()))
+        number = float(text[start:end].tobytes())
         if what >= 0:
-            values[what] = exact
+            values[what] = number
         else:
-            weights[-1 - what] = exact
+            (labels if what % 2 else weights)[(-1 - what) // 2] = number
     if not all_ones and not values[:nnz].all():
         nnz = drop_zeros(indptr, ids, values)
         all_ones = bool((values[:nnz] == 1).all())
@@ -443,7 +447,7 @@ def _spot(text: np.ndarray, stop: int, line: int, line_start: int, position: int
     column = position - line_start
     if code == DUPLICATE:
         column = _second_occurrence(content)
-    token = content[column:].split(maxsplit=1)[:1]
+    token = [] if content[column : column + 1].isspace() else content[column:].split(maxsplit=1)[:1]
     shown = token[0][:40].decode("utf-8", "backslashreplace") if token else ""
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in shown)
     return BadSpot(line, column + 1, shown + ("…" if token and len(token[0]) > 40 else ""), EXPECTED[code])
@@ -452,7 +456,9 @@ def _spot(text: np.ndarray, stop: int, line: int, line_start: int, position: int
 def _second_occurrence(line: bytes) -> int:
     """Offset of the first id:value whose id stood in the line before."""
     seen: set[int] = set()
-    for match in re.finditer(rb"(?<=[ \t\r\v\f])([0-9]+):", line.split(b"#")[0]):
+    label = re.match(rb"\s*\S*", line)
+    assert label is not None
+    for match in re.compile(rb"(?<=[ \t\r\v\f])([0-9]+):").finditer(line.split(b"#")[0], label.end()):
         if int(match[1]) in seen:
             return match.start()
         seen.add(int(match[1]))

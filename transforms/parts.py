@@ -52,8 +52,8 @@ class Csc:
 
 
 @njit(nogil=True, cache=True)
-def _add_bounds(owner, counts, examples, values, labels, weights, offset, sides):  # type: ignore[no-untyped-def]
-    """sides[0, f] += Σ s|x| over y·x > 0, sides[1, f] += Σ s|x| over y·x < 0, for a run's features."""
+def _add_bounds(owner, counts, examples, values, labels, weights, offset, sums):  # type: ignore[no-untyped-def]
+    """For a run's features f: sums[f] += (Σ s|x| over y·x > 0, Σ s|x| over y·x < 0, nonzeros, -)."""
     at = np.int64(0)
     for segment in range(counts.size):
         positive = negative = 0.0
@@ -67,8 +67,10 @@ def _add_bounds(owner, counts, examples, values, labels, weights, offset, sides)
             positive += max(x, 0.0)
             negative -= min(x, 0.0)
         at += counts[segment]
-        sides[0, owner[segment]] += positive
-        sides[1, owner[segment]] += negative
+        feature = sums[owner[segment]]
+        feature[0] += positive
+        feature[1] += negative
+        feature[2] += counts[segment]
 
 
 @njit(nogil=True, cache=True)
@@ -127,27 +129,56 @@ def _number_distinct(values, order, distinct, inverse):  # type: ignore[no-untyp
     return count
 
 
-def _union(sets: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The distinct features of all sets, rising, and for each set the positions of its features among them."""
+@njit(nogil=True, cache=True)
+def _number_by_table(values, table, distinct, inverse, rising):  # type: ignore[no-untyped-def]
+    """Number values as they first occur, for values that index a table of zeros; distinct[rising] is sorted."""
+    count = 0
+    for k in range(values.size):
+        value = values[k]
+        if table[value] == 0:
+            distinct[count] = value
+            count += 1
+            table[value] = count
+        inverse[k] = table[value] - 1
+    found = 0
+    for value in range(table.size):
+        if table[value] > 0:
+            rising[found] = table[value] - 1
+            found += 1
+    return count
+
+
+def _union(sets: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """The distinct features of all sets, the order that sorts them, and where each set's features are among them.
+
+    Runs have their features in the same order (that of the buckets), so numbering them as they first occur, where ids
+    are small enough, makes going through a run's features go through memory in order, nearly.
+    """
     together = np.concatenate([np.empty(0, dtype=np.int64), *sets])
     distinct, inverse = np.empty_like(together), np.empty_like(together)
-    count = _number_distinct(together, _argsort(together.view(np.uint64)), distinct, inverse)
-    return distinct[:count], np.split(inverse, np.cumsum([one.size for one in sets])[:-1]) if sets else []
+    largest = int(together.max(initial=0))
+    if largest < 8 * together.size + (1 << 16):
+        rising = np.empty_like(together)
+        count = _number_by_table(together, np.zeros(largest + 1, dtype=np.int32), distinct, inverse, rising)
+    else:
+        rising = np.arange(together.size)
+        count = _number_distinct(together, _argsort(together.view(np.uint64)), distinct, inverse)
+    owners = np.split(inverse, np.cumsum([one.size for one in sets])[:-1]) if sets else []
+    return distinct[:count], rising[:count], owners
 
 
 def merge_runs(runs: list[Run], labels: np.ndarray, weights: np.ndarray | None) -> Csc:
     """The Reduce step: runs of the same features from many blocks, in block order, as one CSC sorted by bound."""
     none = np.empty(0, dtype=np.float32)
-    features, owners = _union([run.features for run in runs])
-    sides, nnz = np.zeros((2, features.size)), np.zeros(features.size, dtype=np.int64)
+    features, rising, owners = _union([run.features for run in runs])
+    sums = np.zeros((features.size, 4))  # a feature's sums side by side, half a cache line
     for run, owner in zip(runs, owners, strict=True):
         values = none if run.values is None else run.values
         row_weights = none if weights is None else weights
-        _add_bounds(owner, run.counts, run.examples, values, labels, row_weights, run.row_offset, sides)
-        nnz[owner] += run.counts  # a run has a feature once
-    bounds = np.maximum(sides[0], sides[1])
-    order = _argsort(~bounds.view(np.uint64))  # bounds are >= 0, so their bits sort as they do
-    indptr = np.concatenate(([0], np.cumsum(nnz[order])))
+        _add_bounds(owner, run.counts, run.examples, values, labels, row_weights, run.row_offset, sums)
+    bounds = np.maximum(sums[:, 0], sums[:, 1])
+    order = rising[_argsort(~bounds[rising].view(np.uint64))]  # bounds are >= 0, so their bits sort as they do
+    indptr = np.concatenate(([0], np.cumsum(sums[order, 2].astype(np.int64))))
     place = np.empty(features.size, dtype=np.int64)
     place[order] = indptr[:-1]
     indices = np.empty(indptr[-1], dtype=np.int32)
@@ -224,17 +255,13 @@ def _encoding() -> dict[str, Any]:
     return {
         "version": "2.6",
         "data_page_version": "2.0",
-        "compression": {"feature": "zstd", "nnz": "zstd", "bound": "zstd"} | dict.fromkeys(_LISTS, "none"),
-        "use_dictionary": [],
+        "compression": "none",
+        "use_dictionary": ["bound"],
         "column_encoding": {
-            "feature": "PLAIN",
+            "feature": "DELTA_BINARY_PACKED",
             "nnz": "DELTA_BINARY_PACKED",
-            "bound": "PLAIN",
             "examples.list.element": "DELTA_BINARY_PACKED",
             "values.list.element": "PLAIN",
         },
         "write_statistics": ["feature", "nnz", "bound"],
     }
-
-
-_LISTS = ("examples.list.element", "values.list.element")

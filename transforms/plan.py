@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from transforms.assign import bucket_count
-from transforms.errors import OutputExists
+from transforms.assign import STRATEGIES, bucket_count
+from transforms.errors import OutputExists, UserError
 from transforms.inputs import InputFile
 from transforms.version import FORMAT_VERSION, __version__
 
@@ -42,9 +42,19 @@ class Plan:
     format_version: int = FORMAT_VERSION
     tool_version: str = __version__
 
+    def __post_init__(self) -> None:
+        if self.partitions < 1:
+            raise UserError(f"partitions must be at least 1, got {self.partitions}")
+        if self.block_size < 1:
+            raise UserError(f"block size must be at least 1 byte, got {self.block_size}")
+        if self.strategy not in STRATEGIES:
+            raise UserError(f"strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
+        if self.on_bad_line not in ("raise", "skip"):
+            raise UserError(f"on_bad_line must be raise or skip, got {self.on_bad_line!r}")
+
     @property
     def buckets(self) -> int:
-        return bucket_count(self.strategy, self.partitions)
+        return bucket_count(self.partitions)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -73,12 +83,15 @@ def default_partitions(files: Sequence[InputFile], resources: Resources) -> int:
 
 
 def refuse_other_plan(stored: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
-    """Raise, naming the differences, unless the stored plan is what is wanted now (None: whatever was stored)."""
+    """Raise, naming the differences, unless the stored plan is what is wanted now.
+
+    Partitions and block size that nobody asked for (None) are whatever was stored.
+    """
     stored = {key: stored.get(key) for key in wanted}
     differences = [
         f"{key.replace('_', ' ')} was {_short(stored[key])}, is {_short(value)}"
         for key, value in wanted.items()
-        if value is not None and stored[key] != value
+        if stored[key] != value and not (value is None and key in ("partitions", "block_size"))
     ]
     if differences:
         raise OutputExists(

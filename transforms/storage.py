@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -31,11 +31,8 @@ class StorageOptions(dict[str, Any]):
 
 
 def redact(url: str) -> str:
-    """The URL without a user name and password."""
-    parts = urlsplit(url) if "://" in url else None
-    if parts is None or "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    """The URL without a user name and password, chained ones (simplecache::ftp://...) included."""
+    return re.sub(r"://[^/]*@", "://", url)
 
 
 def open_storage(url: str, options: dict[str, Any] | None = None) -> tuple[Any, str]:
@@ -173,8 +170,12 @@ def write_json(fs: Any, path: str, content: dict[str, Any]) -> None:
     data = (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
     if is_local(fs):
         temporary = Path(path + ".tmp")
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     else:
         fs.pipe_file(path, data)
 

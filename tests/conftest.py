@@ -1,0 +1,76 @@
+"""Clusters and services that the whole suite shares, and how hard hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import HealthCheck, settings
+
+from tests.services.s3 import Bucket, make_bucket, moto_server
+
+_QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+settings.register_profile("suite", deadline=None, derandomize=True, database=None, suppress_health_check=_QUIET)
+settings.register_profile("search", deadline=None, max_examples=2000, suppress_health_check=_QUIET)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[Client]:
+    """Two workers of one thread each, in this process."""
+    with Client(
+        processes=False,
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        memory_limit=0,
+        set_as_default=False,
+    ) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def process_client() -> Iterator[Client]:
+    """Two worker processes of one thread each."""
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            memory_limit=0,
+            host="127.0.0.1",
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, bytes], str]:
+    """Write bytes to a file of the test's own folder; returns its path as a string."""
+
+    def written(name: str, content: bytes) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return str(path)
+
+    return written
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'dglmnet[s3]'")
+    pytest.importorskip("moto.server", reason="moto's server is not installed: pip install 'moto[server]'")
+    with moto_server() as address:
+        yield address
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> Bucket:
+    """A bucket of the test's own on a real S3 server."""
+    return make_bucket(s3_endpoint)
