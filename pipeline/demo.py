@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.cli import run_command
 from pipeline.convert_cli import command as convert
+from pipeline.submit_cli import command as submit
 
 
 def write_text(path: Path, rows: int, features: int, seed: int) -> None:
@@ -32,19 +33,26 @@ def write_text(path: Path, rows: int, features: int, seed: int) -> None:
 @click.command("demo")
 @click.argument("folder", type=click.Path(path_type=Path))
 def command(folder: Path) -> int:
-    """Generate text in FOLDER and convert it."""
+    """Generate text in FOLDER, convert it, and fit the path."""
     folder.mkdir(parents=True, exist_ok=True)
-    text, dataset = folder / "train.svm", folder / "train"
-    click.echo(f"Writing {text}: 20,000 examples of up to 5,000 features, generated ...")
+    text, dataset, run = folder / "train.svm", folder / "train", folder / "run"
+    click.echo(f"Writing {text}: 20,000 examples of up to 5,000 features, 40 of which matter ...")
     write_text(text, 20_000, 5_000, seed=7)
-    click.echo(f"\n$ convert-libsvm {text} {dataset} --partitions 4 --overwrite")
-    convert.main([str(text), str(dataset), "--partitions", "4", "--overwrite"], standalone_mode=False)
-    click.echo(f"\nThe data set is in {dataset}:")
-    for file in sorted(dataset.iterdir()):
-        click.echo(f"  {file.name:<22} {file.stat().st_size:>9,} bytes")
-    click.echo("\nLook at it again, and check that it is whole:")
-    click.echo(f"  {Path(sys.prefix).name}/bin/convert-libsvm --inspect {dataset}")
+    _show(convert, str(text), str(dataset), "--partitions", "4", "--overwrite", "--log-level", "warning")
+    words = ("--path-length", "10", "--overwrite", "--log-level", "warning")
+    _show(submit, "fit", str(dataset), "--output", str(run), *words)
+    click.echo(f"\nThe data set is in {dataset}, the models are in {run}:")
+    for file in sorted([*dataset.iterdir(), *run.iterdir()]):
+        click.echo(f"  {file!s:<32} {file.stat().st_size:>9,} bytes")
+    click.echo("\nNext: docs/format.md and docs/operations.md, or")
+    click.echo(f"  {Path(sys.prefix).name}/bin/dask-submit fit --help")
     return 0
+
+
+def _show(program: click.Command, *words: str) -> None:
+    """Show a command as one would type it, and run it."""
+    click.echo(f"\n$ {program.name} {' '.join(words)}")
+    program.main(list(words), standalone_mode=False)
 
 
 if __name__ == "__main__":

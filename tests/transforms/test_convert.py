@@ -468,15 +468,20 @@ def test_a_bad_line_is_told_before_the_rest_of_the_input_is_read(
     _bad_line_found.clear()
     _mapped_since.clear()
     _mapped_before_counting.clear()
-    find = convert_module._bad_line
 
-    def found(*args: Any) -> BadLine:
-        _bad_line_found.set()
-        return find(*args)
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        """The driver gets here once it knows of the bad line."""
+
+        def note(*args: Any, **options: Any) -> Any:
+            _bad_line_found.set()
+            return function(*args, **options)
+
+        return note
 
     monkeypatch.setattr(convert_module, "map_block", _map_slowly)
     monkeypatch.setattr(convert_module, "count_lines", _count_and_note)
-    monkeypatch.setattr(convert_module, "_bad_line", found)
+    for name in ("_bad_line", "_drain"):
+        monkeypatch.setattr(convert_module, name, noted(getattr(convert_module, name)))
     text = b"1 1:1\n0 1:1\n" * 10 + b"1 1:x\n0 1:1\n" * 10 + b"1 1:1\n0 1:1\n" * 4000
     with pytest.raises(BadLine) as caught:
         convert_libsvm(write("in.svm", text), str(tmp_path / "out"), block_size=120, client=client)
