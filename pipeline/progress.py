@@ -27,7 +27,8 @@ class _Speed(ProgressColumn):
     """How fast a phase goes."""
 
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
+        elapsed = task.finished_time or task.elapsed
+        speed = task.completed / elapsed if elapsed else None
         return Text(f"{amount(speed, task.fields['unit'])}/s" if speed else "", style="cyan")
 
 

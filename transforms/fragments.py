@@ -223,7 +223,9 @@ class Run:
 def read_runs(fs: Any, fragments: Sequence[Fragment], offsets: Sequence[int], spans: np.ndarray) -> list[Run]:
     """Of every fragment, the buckets [first, stop) of each span, in fragment order."""
     ats = [fragment.layout() for fragment in fragments]
-    low, high = int(spans.min(initial=0)), int(spans.max(initial=0))
+    if not spans.size:
+        return []
+    low, high = int(spans.min()), int(spans.max())
     width = DIRECTORY.itemsize
     directories = read_ranges(
         fs,

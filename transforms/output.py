@@ -1,7 +1,7 @@
 """The output folder: what may be there already, unfinished work in OUTPUT/_temporary, and how it becomes a data set.
 
 All or nothing: dataset.json comes last, and without it there is no data set. An old data set stays whole until the new
-one is complete.
+one is complete; then its dataset.json goes first, so that at no moment old and new files pass for one data set.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from transforms.errors import UserError
 
+GAP, REQUEST = 256 << 10, 64 << 20  # ranges of a remote file this near are read together, up to this much
+
 
 class StorageOptions(dict[str, Any]):
     """What fsspec needs to open a store. Its repr hides the values, which may be secrets (Dask logs arguments)."""
@@ -31,8 +33,9 @@ class StorageOptions(dict[str, Any]):
 
 
 def redact(url: str) -> str:
-    """The URL without a user name and password, chained ones (simplecache::ftp://...) included."""
-    return re.sub(r"://[^/]*@", "://", url)
+    """The URL without user name, password and query (which may be a signature), chained ones included."""
+    url = re.sub(r"://[^/]*@", "://", url)
+    return re.sub(r"(https?://[^?]*)\?.*", r"\1", url)
 
 
 def open_storage(url: str, options: dict[str, Any] | None = None) -> tuple[Any, str]:
@@ -73,16 +76,36 @@ def display(fs: Any, path: str) -> str:
 
 
 def read_ranges(fs: Any, paths: Sequence[str], starts: Sequence[int], stops: Sequence[int]) -> list[bytes]:
-    """The bytes [start, stop) of each path; remote stores are asked for all of them at once."""
+    """The bytes [start, stop) of each path. Remote stores are asked for all of them at once, near ones together."""
     if not is_local(fs):
-        result: list[bytes] = fs.cat_ranges(list(paths), list(starts), list(stops), on_error="raise")
-        return result
+        return _read_remote(fs, list(zip(paths, starts, stops, strict=True)))
     pieces = []
     for path, ranges in groupby(zip(paths, starts, stops, strict=True), key=itemgetter(0)):
         with Path(path).open("rb", buffering=0) as file:
             for _, start, stop in ranges:
                 file.seek(start)
                 pieces.append(_read_exactly(file, stop - start))
+    return pieces
+
+
+def _read_remote(fs: Any, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+    """A request costs as much as many kilobytes, so ranges with little between them are read as one."""
+    merged: list[tuple[str, int, int]] = []
+    home: dict[tuple[str, int, int], int] = {}
+    for path, start, stop in sorted(set(ranges)):
+        if merged and merged[-1][0] == path and start <= merged[-1][2] + GAP and stop - merged[-1][1] <= REQUEST:
+            merged[-1] = (path, merged[-1][1], max(stop, merged[-1][2]))
+        else:
+            merged.append((path, start, stop))
+        home[path, start, stop] = len(merged) - 1
+    if not merged:
+        return []
+    bodies: list[bytes] = fs.cat_ranges(*map(list, zip(*merged, strict=True)), on_error="raise")
+    pieces = []
+    for path, start, stop in ranges:
+        k = home[path, start, stop]
+        first = merged[k][1]
+        pieces.append(bodies[k][start - first : stop - first])
     return pieces
 
 
