@@ -45,7 +45,6 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         with _connect(options.scheduler, direct=direct) as client:
             yield client
         return
-    # A task that failed is reported once, by the command; Dask would log it with its arguments as well.
     with dask.config.set(_embedded_config()), _embedded(options) as cluster, _client_of(cluster) as client:
         yield client
 
@@ -79,12 +78,13 @@ def _local_cluster(options: ClusterOptions, workers: int, limit: int) -> LocalCl
         memory_limit=limit if options.processes else 0,
         dashboard_address="127.0.0.1:0",
         host="127.0.0.1" if options.processes else None,
-        silence_logs=logging.CRITICAL,
+        silence_logs=logging.CRITICAL,  # a task that failed is reported once, by the command
     )
 
 
 def _embedded_config() -> dict[str, object]:
-    return {"distributed.admin.log-format": "%(message)s", "distributed.worker.memory.spill": False}
+    """Nothing of ours can be spilled: tasks leave files behind and actors stay, so spilling would only cost time."""
+    return {"distributed.worker.memory.spill": False}
 
 
 def _memory_limit(options: ClusterOptions, workers: int) -> int:

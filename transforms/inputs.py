@@ -136,7 +136,6 @@ class Text:
 
     array: np.ndarray
     size: int
-    offset: int = 0  # of the first line in its (plain) file
 
 
 def read_lines(block: Block, options: StorageOptions, piece_size: int) -> Iterator[Text]:
@@ -158,14 +157,13 @@ def _range_lines(fs: Any, path: str, block: Block) -> Text:
     if not block.start:
         _refuse_binary(data[:8], block.file.name)
     first = data.find(b"\n", 0, block.size) + 1 if before else (len(BOM) if data.startswith(BOM) else 0)
-    offset = block.start - before + first
     if before and not first:
-        return _text([b""], offset)  # the range lies inside one long line
+        return _text([b""])  # the range lies inside one long line
     last = data.find(b"\n", before + block.size - 1, size)
     if last >= 0 or reach == block.file.size:
         end = last + 1 if last >= 0 else size
-        return Text(np.frombuffer(data, dtype=np.uint8)[first:], end - first, offset)
-    return _text([data[first:size], *_rest_of_line(fs, path, reach, block.file.size)], offset)
+        return Text(np.frombuffer(data, dtype=np.uint8)[first:], end - first)
+    return _text([data[first:size], *_rest_of_line(fs, path, reach, block.file.size)])
 
 
 def _read_padded(fs: Any, path: str, start: int, stop: int) -> tuple[bytearray, int]:
@@ -193,14 +191,14 @@ def _rest_of_line(fs: Any, path: str, start: int, size: int) -> Iterator[bytes]:
         start += len(piece)
 
 
-def _text(pieces: Sequence[Any], offset: int = 0) -> Text:
+def _text(pieces: Sequence[Any]) -> Text:
     size = sum(len(piece) for piece in pieces)
     array = np.empty(size + PADDING, dtype=np.uint8)
     at = 0
     for piece in pieces:
         array[at : at + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
         at += len(piece)
-    return Text(array, size, offset)
+    return Text(array, size)
 
 
 def _refuse_binary(head: bytearray, name: str) -> None:
@@ -239,7 +237,7 @@ def _decompressed(fs: Any, path: str, file: InputFile, piece_size: int) -> Itera
 
 def _without_bom(text: Text) -> Text:
     marked = text.array[: min(text.size, len(BOM))].tobytes() == BOM
-    return Text(text.array[len(BOM) :], text.size - len(BOM), text.offset) if marked else text
+    return Text(text.array[len(BOM) :], text.size - len(BOM)) if marked else text
 
 
 def _decompressor(raw: Any, kind: str | None) -> Any:
