@@ -122,11 +122,6 @@ def test_ranges_cut_anywhere_in_any_bytes(pieces: list[bytes], cuts: list[int]) 
     assert got == text
 
 
-def test_a_range_tells_where_it_starts(write: Write) -> None:
-    file = file_of(write("in.svm", b"1 1:1\n-1 2:2\n"))
-    (text,) = read_lines(Block(1, file, 3, 13), NONE, 1)
-
-
 def test_empty_files_have_no_blocks_and_large_ones_are_cut_evenly(write: Write) -> None:
     empty, large = file_of(write("empty", b"")), file_of(write("large", b"1\n" * 500))
     packed = file_of(write("packed.gz", gzip.compress(b"1\n" * 500)))
