@@ -30,15 +30,19 @@ test: lint
 .venv-lowest/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest_versions.py > .venv-lowest/constraints.txt
-	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-lowest/constraints.txt --editable '.[dev]'
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-lowest/constraints.txt \
+		--editable . pytest pytest-timeout hypothesis
 	@touch $@
 
 test-lowest: .venv-lowest/installed
-	.venv-lowest/bin/python -m pytest
+	NUMBA_CACHE_DIR=.venv-lowest/numba .venv-lowest/bin/python -m pytest
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.bench_convert --memory
 	$(BIN)/python -m benchmarks.bench_kernel
+	$(BIN)/python -m benchmarks.bench_round
+	$(BIN)/python -m benchmarks.bench_paper
+	$(BIN)/python -m benchmarks.bench_stream
 
 clean:
 	rm -rf $(VENV) .venv-lowest demo build *.egg-info

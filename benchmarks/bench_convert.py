@@ -10,7 +10,7 @@ Every contender reads the same file from the page cache; the best of several int
 from __future__ import annotations
 
 import os
-import resource
+import re
 import shutil
 import tempfile
 import time
@@ -113,8 +113,9 @@ def bench_conversion(paths: dict[str, Path], scratch: Path, repeat: int) -> None
 
 
 def peak_memory() -> tuple[int, int]:
-    """This process and the most memory it ever had, in bytes."""
-    return os.getpid(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """This process and the most memory it ever had, in bytes (getrusage would count its parent's from before exec)."""
+    status = Path("/proc/self/status").read_text()
+    return os.getpid(), 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0])
 
 
 def bench_memory(source: Path, scratch: Path, limit: str = "512MB", total: float = 2e9) -> None:

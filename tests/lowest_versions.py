@@ -6,6 +6,6 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
-for requirement in project["dependencies"] + project["optional-dependencies"]["s3"]:
+for requirement in project["dependencies"]:
     name, version = re.fullmatch(r"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+)", requirement).groups()  # type: ignore[union-attr]
     sys.stdout.write(f"{name}=={version}.*\n")
