@@ -36,7 +36,9 @@ class Partition:
         """The partition, or the features with bound > bound_above: a prefix; row groups behind it stay unread."""
         with self._open() as file:
             groups = list(range(self._groups(file, bound_above)))
-            return _prefix(_to_csc(file.read_row_groups(groups)), bound_above)
+            # Older Arrow cannot read no row groups at all.
+            table = file.read_row_groups(groups) if groups else file.schema_arrow.empty_table()
+            return _prefix(_to_csc(table), bound_above)
 
     def stream(self, bound_above: float | None = None) -> Iterator[Csc]:
         """The same features in the same order, one row group at a time."""
@@ -47,14 +49,12 @@ class Partition:
     def read_counts(self) -> np.ndarray:
         """The nonzeros of each feature, as the part itself counts them."""
         with self._open() as file:
-            counts: np.ndarray = file.read(columns=["nnz"])["nnz"].to_numpy()
-        return counts
+            return _read_column(file, "nnz")
 
     def read_features(self) -> np.ndarray:
         """The feature ids alone, in the order of the rows."""
         with self._open() as file:
-            features: np.ndarray = file.read(columns=["feature"])["feature"].to_numpy()
-        return features
+            return _read_column(file, "feature")
 
     @contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
@@ -81,6 +81,12 @@ class Partition:
             if statistics is not None and statistics.max <= bound_above:
                 return group
         return total
+
+
+def _read_column(file: pq.ParquetFile, name: str) -> np.ndarray:
+    table = file.read(columns=[name]) if file.metadata.num_row_groups else file.schema_arrow.empty_table()
+    column: np.ndarray = table[name].to_numpy()
+    return column
 
 
 def _prefix(csc: Csc, bound_above: float | None) -> Csc:

@@ -227,7 +227,7 @@ def test_example_weights_equal_repeated_rows(
     rows = np.repeat(np.arange(examples.n), times)
     weighted, repeated = Examples.of(examples.signed, times), Examples.of(examples.signed[rows])
     found = []
-    for matrix, of in ((X, weighted), (X[rows].tocsc(), repeated)):
+    for matrix, of in ((X, weighted), (X[rows].tocsc().sorted_indices(), repeated)):
         with blocks_of(matrix, of, 2) as blocks:
             lam = lambda_max(blocks, of) / 8
             found.append((lam, solve(blocks, of, lam, tight)))
