@@ -97,6 +97,8 @@ def set_up_logging(level: str, *, quiet: bool, log_json: bool) -> None:
     logger = logging.getLogger("dglmnet")
     warnings.showwarning = lambda message, *rest, **more: logger.warning("warning: %s", message)
     logger.handlers = [handler]
+    # What Dask has to say while a cluster ends is not for the users of a command; a failed task is told by the command.
+    logging.getLogger("distributed").setLevel(logging.INFO if level == "debug" else logging.CRITICAL)
     logger.propagate = False
     logger.setLevel(logging.ERROR if quiet else level.upper())
 

@@ -77,6 +77,9 @@ def dataset_identity(dataset: Dataset) -> dict[str, Any]:
         "features": dataset.p,
         "nnz": dataset.nnz,
         "partitions": len(parts),
+        # What a model needs to read other data as it read these.
+        "index_base": dataset.description["index_base"],
+        "label_map": dataset.description["label_map"],
     }
 
 

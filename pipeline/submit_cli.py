@@ -1,4 +1,4 @@
-"""dask-submit: train on a data set."""
+"""dask-submit: train on a data set; predict and evaluate are in score_cli.py."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pipeline.cluster import ClusterOptions, open_client
 from pipeline.fit import RESIDENCIES, PathOptions, fit_path
 from pipeline.fit_progress import show_fit
 from pipeline.run import Run
+from pipeline.score_cli import evaluate_command, predict_command
 from solver import SolverOptions
 from transforms import UserError, open_dataset
 
@@ -43,7 +44,11 @@ class Numbers(click.ParamType):
 
 @click.group("dask-submit", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Train L1-regularised logistic regression on a data set made by convert-libsvm."""
+    """Train L1-regularised logistic regression on a data set made by convert-libsvm, judge it, and predict by it."""
+
+
+command.add_command(predict_command)
+command.add_command(evaluate_command)
 
 
 @command.command("fit", epilog=FIT_EXAMPLES)

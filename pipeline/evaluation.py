@@ -1,0 +1,195 @@
+"""Evaluate: score test data by all λ in one pass, and add what each is worth to the run's path.parquet.
+
+Memory: margins wait in a temporary file; the metrics of a λ need its n margins, their order and the labels, about 40
+bytes an example for each of up to THREADS λ at a time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from dask.system import CPU_COUNT
+from distributed import Client
+
+from pipeline.metrics import metrics_of
+from pipeline.model import METRICS, PathModel, best_of
+from pipeline.prediction import whole_file
+from pipeline.run import CLAIM, PATH, RUN_JSON
+from pipeline.scoring import Scored, Scorer, Source, Tally, client_for, find_sources, source_identity
+from transforms import UserError
+from transforms.claim import ClaimKeeper
+from transforms.progress import NoProgress, Progress
+from transforms.storage import StorageOptions, display, explained, open_storage, write_json
+
+THREADS = min(CPU_COUNT, 4)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The path with its metrics, and the index of the best λ (None if the metric is undefined for these data)."""
+
+    path: list[dict[str, Any]]
+    metric: str
+    best: int | None
+    tally: Tally
+    weighted: bool
+
+
+def evaluate(
+    run: str,
+    inputs: str | Sequence[str],
+    *,
+    metric: str = METRICS[0],
+    client: Client | None = None,
+    storage_options: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Judge every model of a run by test data (LIBSVM text, data sets), and store the metrics in the run.
+
+    Labels mean what they meant in training. Where the examples carry weights, metrics are weighted.
+    """
+    options, progress = StorageOptions(storage_options or {}), progress or NoProgress()
+    PathModel.load(run, options)  # a folder that is no run is left alone
+    with _claimed(run, options) as keeper:
+        model = PathModel.load(run, options)
+        best_of(model.path, metric)
+        sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
+        tally = Tally()
+        with client_for(client) as client, MarginStore(model) as store:
+            for scored in Scorer(model, list(range(len(model))), client, options, progress, tally).score(sources):
+                store.add(scored)
+            rows = _judge(model, store, progress)
+        result = Evaluation(rows, metric, best_of(rows, metric), tally, store.weights is not None)
+        fs, path = open_storage(run, options)
+        keeper.claim.check(fs)
+        write_json(fs, f"{path}/{RUN_JSON}", model.about | {"evaluation": _about(result, sources)})
+        _write_path(run, options, rows)
+    return result
+
+
+@contextmanager
+def _claimed(run: str, options: StorageOptions) -> Iterator[ClaimKeeper]:
+    """No fit may write the run's files meanwhile: each would undo what the other wrote."""
+    fs, path = open_storage(run, options)
+    keeper = ClaimKeeper(run, options, f"{path}/{CLAIM}")
+    with explained(display(fs, path)):
+        keeper.take(takeover=True)
+    try:
+        yield keeper
+    finally:
+        keeper.release()
+
+
+class MarginStore:
+    """Labels and weights in memory, margins in a temporary file, from which those of one λ can be had."""
+
+    def __init__(self, model: PathModel) -> None:
+        self._labels: list[np.ndarray] = []
+        self._weights: list[np.ndarray | None] = []
+        self._pieces: list[tuple[int, int, int, int]] = []  # offset in numbers, rows, first λ, λ after the last
+        self._positive, self._negative = model.label_map["+1"], model.label_map["-1"]
+
+    def __enter__(self) -> MarginStore:
+        self._file = tempfile.TemporaryFile(prefix="dglmnet-margins-")
+        self._numbers = 0
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+    def add(self, scored: Scored) -> None:
+        rows, count = scored.margins.shape
+        if rows == 0:
+            return
+        if scored.first == 0:
+            self._labels.append(self._signs(scored))
+            self._weights.append(scored.weights)
+        self._file.write(np.ascontiguousarray(scored.margins.T).data)
+        self._pieces.append((self._numbers, rows, scored.first, scored.first + count))
+        self._numbers += rows * count
+
+    def _signs(self, scored: Scored) -> np.ndarray:
+        """-1 and +1 for the labels of the training data; others are refused."""
+        positive, negative = scored.labels == self._positive, scored.labels == self._negative
+        other = scored.labels[~(positive | negative)]
+        if other.size:
+            raise UserError(
+                f"{scored.source}: label {other[0]:g}, but the run was trained on the labels {self._negative:g} and "
+                f"{self._positive:g}: write the test data with the same labels"
+            )
+        return np.where(positive, 1, -1).astype(np.int8)
+
+    def settle(self) -> None:
+        """All examples are in: join what is needed for every λ."""
+        if not self._labels:
+            raise UserError("the test data have no examples")
+        weights = [one for one in self._weights if one is not None]
+        if weights and len(weights) < len(self._weights):
+            raise UserError("some of the test data have weights and some have none: write them on all lines or on none")
+        self.labels = np.concatenate(self._labels)
+        self.weights = np.concatenate(weights).astype(np.float64) if weights else None
+        if self.weights is not None and not self.weights.any():
+            raise UserError("the weights of the test data are all 0")
+        self._file.flush()
+        self._map = np.memmap(self._file, dtype=np.float64, mode="r")
+
+    def margins(self, k: int) -> np.ndarray:
+        """Those of λ k, in the order of the labels."""
+        pieces = [
+            self._map[offset + (k - first) * rows : offset + (k - first + 1) * rows]
+            for offset, rows, first, stop in self._pieces
+            if first <= k < stop
+        ]
+        return np.concatenate(pieces)
+
+
+def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dict[str, Any]]:
+    """The rows of the path with the metrics of each λ."""
+    store.settle()
+    progress.phase("judge", len(model), "models")
+    rows = []
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = pool.map(lambda k: metrics_of(store.margins(k), store.labels, store.weights), range(len(model)))
+        for row, metrics in zip(model.path, results, strict=True):
+            rows.append(row | metrics)
+            progress.advance(1)
+    if rows[0]["auc"] is None:
+        label = model.label_map["+1" if store.labels[0] > 0 else "-1"]
+        what = "AUC is" if label == model.label_map["+1"] else "AUPRC and AUC are"
+        warnings.warn(f"every test example has the label {label:g}: {what} undefined", stacklevel=3)
+    return rows
+
+
+def _about(result: Evaluation, sources: Sequence[Source]) -> dict[str, Any]:
+    """What run.json says of the evaluation."""
+    return {
+        "inputs": [identity for source in sources for identity in source_identity(source)],
+        "examples": result.tally.examples,
+        "nonzeros": result.tally.nonzeros,
+        "unseen_nonzeros": result.tally.unseen,
+        "weighted": result.weighted,
+        "metric": result.metric,
+        "best": result.best,
+    }
+
+
+def _write_path(run: str, options: StorageOptions, rows: list[dict[str, Any]]) -> None:
+    """path.parquet with the metrics as its last columns."""
+    table = pa.Table.from_pylist(rows)
+    # Python's whole numbers and numbers that are all missing have lost their types.
+    fs, path = open_storage(run, options)
+    with fs.open(f"{path}/{PATH}", "rb") as file:
+        known = {field.name: field.type for field in pq.read_schema(file)}
+    known |= dict.fromkeys(METRICS, pa.float64())
+    table = table.cast(pa.schema([(name, known[name]) for name in table.column_names]))
+    with whole_file(f"{run.rstrip('/')}/{PATH}", options) as file:
+        pq.write_table(table, file, compression="zstd")

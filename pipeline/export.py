@@ -1,0 +1,83 @@
+"""Models of a path for other programs: scikit-learn, LIBLINEAR, Vowpal Wabbit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from pipeline.vw_format import MOST_BITS, bits_for, write_vw
+from transforms import UserError
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
+    from pipeline.model import PathModel
+
+DENSE_COLUMNS = 1 << 24  # 128 MB of coefficients
+MAX_INT = 2**31 - 1
+VW_BITS = 18  # Vowpal Wabbit's own default
+
+
+def to_sklearn(model: PathModel, lambda_index: int, n_features: int | None) -> LogisticRegression:
+    """A fitted LogisticRegression. Past 2²⁴ columns its coef_ is sparse, as `sparsify` makes it.
+
+    scikit-learn keeps classes_ sorted and lets the second be the positive one, so where the +1 of the run is the
+    smaller label its coefficients are ours with the other sign.
+    """
+    from sklearn.linear_model import LogisticRegression  # slow to import; the commands do without
+
+    width = model.width if n_features is None else n_features
+    if width < model.width:
+        raise UserError(f"n_features is {width}, but the path has a weight in column {model.width - 1}")
+    classes = model.classes
+    sign = 1.0 if model.label_map["+1"] == classes[1] else -1.0
+    coefficients = model.coef(lambda_index) * sign
+    coefficients.resize((1, width))
+    fitted = LogisticRegression(
+        C=1.0 / model.lambdas[lambda_index], l1_ratio=1.0, solver="liblinear", fit_intercept=False
+    )
+    fitted.coef_ = coefficients.toarray() if width <= DENSE_COLUMNS else sp.csr_matrix(coefficients)
+    fitted.intercept_ = np.zeros(1)
+    fitted.classes_ = classes
+    fitted.n_features_in_ = width
+    fitted.n_iter_ = np.array([model.path[lambda_index]["rounds"]], dtype=np.int32)
+    return fitted
+
+
+def to_liblinear(model: PathModel, path: str, lambda_index: int) -> None:
+    """Write a LIBLINEAR model: a header, then a weight a line, zeros included."""
+    labels = [_whole(model.label_map[side]) for side in ("+1", "-1")]  # the first is what a positive margin means
+    if model.width > MAX_INT:
+        raise UserError(f"feature id {model.features.max()}: LIBLINEAR holds at most {MAX_INT} features")
+    header = ["solver_type L1R_LR", "nr_class 2", f"label {labels[0]} {labels[1]}"]
+    header += [f"nr_feature {max(model.width, 1)}", "bias -1", "w"]
+    features, weights = model.coefficients(lambda_index)
+    columns = features - model.index_base
+    with Path(path).open("w") as file:
+        file.write("\n".join(header) + "\n")
+        at = 0
+        for column, weight in zip(columns.tolist(), weights.tolist(), strict=True):
+            file.write("0 \n" * (column - at) + f"{weight:.17g} \n")
+            at = column + 1
+        file.write("0 \n" * (max(model.width, 1) - at))
+
+
+def to_vw(model: PathModel, path: str, lambda_index: int, bits: int | None) -> None:
+    """Write a Vowpal Wabbit model: weights as float32, at the indices that are the features' ids."""
+    largest = int(model.features.max(initial=0))
+    bits = max(bits_for(largest), VW_BITS) if bits is None else bits
+    if largest >= 1 << min(bits, MOST_BITS) or not 1 <= bits <= MOST_BITS:
+        remedy = f"bits must lie in {bits_for(largest)}..{MOST_BITS}"
+        too_large = f"Vowpal Wabbit holds ids below 2^{MOST_BITS}"
+        raise UserError(f"feature id {largest}, bits {bits}: {remedy if largest >> MOST_BITS == 0 else too_large}")
+    with Path(path).open("wb") as file:
+        write_vw(file, *model.coefficients(lambda_index), bits)
+
+
+def _whole(label: float) -> int:
+    if not float(label).is_integer() or abs(label) > MAX_INT:
+        raise UserError(f"label {label:g}: LIBLINEAR knows whole numbers as labels only")
+    return int(label)

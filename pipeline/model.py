@@ -1,0 +1,213 @@
+"""A fitted path, read back from its run folder: coefficients by λ, predictions in memory, models for other programs."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse as sp
+from scipy.special import expit
+
+from pipeline import export
+from pipeline.run import COEFFICIENTS, PATH, RUN_JSON, RUN_VERSION
+from transforms import UserError
+from transforms.storage import StorageOptions, display, explained, open_storage, redact
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
+METRICS = ("auprc", "auc", "log_loss", "accuracy")
+LOWER_IS_BETTER = ("log_loss",)
+
+
+@dataclass(frozen=True, repr=False)
+class PathModel:
+    """The models of a path, one for each λ, falling. Open one with `PathModel.load`.
+
+    Features keep the ids of the training data. Where a matrix is concerned, column j is feature j + index_base:
+    feature j of data that count from 0 (as `from_arrays` does), feature j + 1 of data that count from 1, which is
+    what scikit-learn's load_svmlight_file makes of either. There is no intercept, as the paper's model has none.
+    """
+
+    url: str  # may hold a password: show `name` instead
+    about: dict[str, Any]  # run.json
+    path: list[dict[str, Any]]  # path.parquet, a row per λ
+    starts: np.ndarray  # coefficients of λ k are starts[k] to starts[k + 1]
+    features: np.ndarray  # int64, rising within a λ
+    weights: np.ndarray  # float64
+
+    intercept = 0.0
+
+    @classmethod
+    def load(cls, url: str, storage_options: dict[str, Any] | None = None) -> PathModel:
+        """Read the run folder at `url`. Raises UserError if it is missing, damaged, or of another version."""
+        fs, path = open_storage(url, StorageOptions(storage_options or {}))
+        about = _read_about(fs, path)
+        rows = _read_table(fs, f"{path}/{PATH}", ("index", "lambda", "nonzeros")).to_pylist()
+        table = _read_table(fs, f"{path}/{COEFFICIENTS}", ("lambda_index", "feature", "weight"))
+        index = table["lambda_index"].to_numpy()
+        starts = np.searchsorted(index, np.arange(len(rows) + 1))
+        if np.diff(starts).tolist() != [row["nonzeros"] for row in rows] or (np.diff(index) < 0).any():
+            raise UserError(f"{display(fs, path)}: damaged: {COEFFICIENTS} and {PATH} do not agree: fit again")
+        table = table.slice(0, starts[-1])  # a fit at work may have written the next λ already
+        return cls(url, about, rows, starts, table["feature"].to_numpy(), table["weight"].to_numpy())
+
+    def __repr__(self) -> str:
+        return f"PathModel({self.name!r}: {len(self)} models, up to {max(np.diff(self.starts)):,} nonzeros)"
+
+    def __len__(self) -> int:
+        return len(self.path)
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        return redact(self.url)
+
+    @property
+    def lambdas(self) -> np.ndarray:
+        return np.array([row["lambda"] for row in self.path])
+
+    @property
+    def index_base(self) -> int:
+        """Whether feature ids count from 0 or from 1."""
+        return int(self.about["dataset"]["index_base"])
+
+    @property
+    def label_map(self) -> dict[str, float]:
+        """The labels of the input that stand for "-1" and "+1"."""
+        labels: dict[str, float] = self.about["dataset"]["label_map"]
+        return labels
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The two labels, rising: the columns of predict_proba."""
+        return np.sort(np.array([self.label_map["-1"], self.label_map["+1"]]))
+
+    @property
+    def width(self) -> int:
+        """Columns up to the last that has a weight at any λ."""
+        return int(self.features.max(initial=self.index_base - 1)) - self.index_base + 1
+
+    def best(self, metric: str | None = None) -> int | None:
+        """The index of the λ that an evaluation found best, the first of equals; None if there was none.
+
+        metric: by default the one that the evaluation was asked for.
+        """
+        metric = metric or self.about.get("evaluation", {}).get("metric", METRICS[0])
+        return best_of(self.path, metric)
+
+    def coefficients(self, lambda_index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Feature ids, rising, and their weights."""
+        k = self.check_index(lambda_index)
+        mine = slice(self.starts[k], self.starts[k + 1])
+        return self.features[mine], self.weights[mine]
+
+    def coef(self, lambda_index: int) -> sp.csr_array:
+        """The coefficients as a sparse row, 1 × width; column j is feature j + index_base."""
+        features, weights = self.coefficients(lambda_index)
+        ends = np.array([0, features.size])
+        return sp.csr_array((weights, features - self.index_base, ends), shape=(1, self.width))
+
+    def decision_function(self, X: Any, lambda_index: int) -> np.ndarray:
+        """Margins of the rows of X (numpy or scipy sparse); > 0 speaks for the label that is +1.
+
+        X may have any number of columns: those the model does not know have no weight, those that are missing are 0.
+        """
+        features, weights = self.coefficients(lambda_index)
+        columns = features - self.index_base
+        X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+        if X.ndim != 2:
+            raise UserError(f"X must be a matrix, a row for each example; got {X.ndim} dimensions")
+        known = columns < X.shape[1]
+        if not sp.issparse(X):
+            margins: np.ndarray = X[:, columns[known]].astype(np.float64) @ weights[known]
+            return margins
+        beta = np.zeros(X.shape[1])
+        beta[columns[known]] = weights[known]
+        return np.asarray(X @ beta, dtype=np.float64)
+
+    def predict_proba(self, X: Any, lambda_index: int) -> np.ndarray:
+        """Probabilities, examples × 2, a column for each of `classes`."""
+        margins = self.decision_function(X, lambda_index)
+        columns = [expit(-margins), expit(margins)]
+        return np.column_stack(columns if self.label_map["+1"] > self.label_map["-1"] else columns[::-1])
+
+    def predict(self, X: Any, lambda_index: int) -> np.ndarray:
+        """The likelier label of each row."""
+        positive = self.decision_function(X, lambda_index) > 0
+        return np.where(positive, self.label_map["+1"], self.label_map["-1"])
+
+    def to_sklearn(self, lambda_index: int, n_features: int | None = None) -> LogisticRegression:
+        """A fitted scikit-learn LogisticRegression; n_features: columns of the X it will see. [default: width]"""
+        return export.to_sklearn(self, lambda_index, n_features)
+
+    def to_liblinear(self, path: str, lambda_index: int) -> None:
+        """Write a model file for LIBLINEAR's `predict`. It has no feature 0: ids from 0 on become one higher."""
+        export.to_liblinear(self, path, lambda_index)
+
+    def to_vw(self, path: str, lambda_index: int, bits: int | None = None) -> None:
+        """Write a model that Vowpal Wabbit reads: `vw -t -i PATH` gives the probability of +1 for `| id:value ...`.
+
+        bits: its -b. By default 18, or as many as the largest id with a weight needs. Vowpal Wabbit takes ids from
+        2^bits on for lower ones, so where data to be predicted have such ids, give more bits.
+        """
+        export.to_vw(self, path, lambda_index, bits)
+
+    def check_index(self, lambda_index: int) -> int:
+        """The index as one counted from the front (-1 is the last λ)."""
+        if not -len(self) <= lambda_index < len(self):
+            raise UserError(f"{self.name}: λ index {lambda_index}, but the run has {len(self)}: 0 to {len(self) - 1}")
+        return lambda_index % len(self)
+
+
+def best_of(rows: Sequence[dict[str, Any]], metric: str) -> int | None:
+    """The row with the best value of a metric, the first of equals: the sparsest. None if no row has one."""
+    if metric not in METRICS:
+        raise UserError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    values = [(sign * row[metric], -k) for k, row in enumerate(rows) if row.get(metric) is not None]
+    return -max(values)[1] if values else None
+
+
+def _read_about(fs: Any, path: str) -> dict[str, Any]:
+    """run.json, if it is one that this version understands."""
+    where = display(fs, path)
+    try:
+        fs.invalidate_cache()
+        with explained(where):
+            about = json.loads(fs.cat_file(f"{path}/{RUN_JSON}"))
+    except (FileNotFoundError, NotADirectoryError):
+        why = f"there is no {RUN_JSON} in it" if fs.exists(path) else "no such folder"
+        raise UserError(f"{where}: not a run: {why}. Make one with dask-submit fit") from None
+    except ValueError as error:
+        raise UserError(f"{where}/{RUN_JSON}: damaged ({error}): fit again") from None
+    if not isinstance(about, dict) or about.get("run_version") != RUN_VERSION:
+        found = about.get("run_version") if isinstance(about, dict) else None
+        raise UserError(f"{where}: run version {found}, but this dglmnet reads {RUN_VERSION}: fit again")
+    dataset = about.get("dataset")
+    if not isinstance(dataset, dict) or not {"index_base", "label_map"} <= set(dataset):
+        raise UserError(f"{where}/{RUN_JSON}: it does not say how ids count and what labels mean: fit again")
+    return about
+
+
+def _read_table(fs: Any, path: str, columns: tuple[str, ...]) -> pa.Table:
+    where = display(fs, path)
+    try:
+        with explained(where):
+            table = pq.read_table(io.BytesIO(fs.cat_file(path)))
+    except FileNotFoundError:
+        raise UserError(
+            f"{where}: missing: no λ is done yet, or the run is damaged: continue it or fit again"
+        ) from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{where}: damaged ({error}): fit again") from None
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        raise UserError(f"{where}: damaged (no column {missing[0]}): fit again")
+    return table

@@ -1,0 +1,114 @@
+"""Predict: probabilities for text or data sets, as one Parquet file in the order of the examples."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from distributed import Client
+from scipy.special import expit
+
+from pipeline.model import PathModel
+from pipeline.scoring import Scorer, Source, Tally, client_for, find_sources
+from transforms import Dataset, OutputExists, UserError
+from transforms.progress import NoProgress, Progress
+from transforms.storage import StorageOptions, display, explained, is_local, open_storage, redact, remove
+
+_FIELDS = [("example", pa.int64()), ("margin", pa.float64()), ("probability", pa.float64())]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was predicted, and by which model."""
+
+    output: str
+    lambda_index: int
+    lam: float
+    tally: Tally
+
+
+def predict(
+    run: str | PathModel,
+    inputs: str | Sequence[str],
+    output: str,
+    *,
+    lambda_index: int | None = None,
+    overwrite: bool = False,
+    client: Client | None = None,
+    storage_options: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Prediction:
+    """Write the margin and the probability of the label +1 for each example of `inputs` (LIBSVM text, data sets).
+
+    lambda_index: which model; by default the best of an evaluation, or the last one if there was none.
+    output: one Parquet file, there when it is whole and not before.
+    """
+    options = StorageOptions(storage_options or {})
+    model = PathModel.load(run, options) if isinstance(run, str) else run
+    index = choose_lambda(model, lambda_index)
+    sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
+    _check_output(output, options, sources, overwrite=overwrite)
+    lam, tally = float(model.lambdas[index]), Tally()
+    schema = pa.schema(_FIELDS, metadata={"dglmnet.lambda_index": str(index), "dglmnet.lambda": repr(lam)})
+    with client_for(client) as client, whole_file(output, options) as file:
+        scorer = Scorer(model, [index], client, options, progress or NoProgress(), tally)
+        with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
+            start = 0
+            for scored in scorer.score(sources):
+                margins = scored.margins[:, 0]
+                examples = np.arange(start, start + margins.size)
+                writer.write_table(pa.Table.from_arrays([examples, margins, expit(margins)], schema=schema))
+                start += margins.size
+    return Prediction(redact(output), index, lam, tally)
+
+
+def choose_lambda(model: PathModel, lambda_index: int | None) -> int:
+    if lambda_index is not None:
+        return model.check_index(lambda_index)
+    best = model.best()
+    return len(model) - 1 if best is None else best
+
+
+def _check_output(output: str, options: StorageOptions, sources: Sequence[Source], *, overwrite: bool) -> None:
+    fs, path = open_storage(output, options)
+    where = display(fs, path)
+    with explained(where):
+        fs.invalidate_cache()
+        folder, exists = fs.isdir(path), fs.exists(path)
+    if folder:
+        raise OutputExists(
+            f"{where}: is a folder; the output is a file, such as {where.rstrip('/')}/predictions.parquet"
+        )
+    names = [source.name for source in sources if isinstance(source, Dataset)]
+    names += [file.name for source in sources if not isinstance(source, Dataset) for file in source]
+    if where in names:
+        raise UserError(f"{where}: the output is one of the inputs: choose another output")
+    if exists and not overwrite:
+        raise OutputExists(f"{where}: is there already: replace it with --overwrite")
+
+
+@contextmanager
+def whole_file(url: str, options: StorageOptions) -> Iterator[Any]:
+    """A file for writing that takes its place, and that of an old one, when it is whole; an error leaves nothing."""
+    fs, path = open_storage(url, options)
+    temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
+    with explained(display(fs, path)):
+        if is_local(fs):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with fs.open(temporary, "wb") as file:
+                yield file
+            if is_local(fs):
+                Path(temporary).replace(path)
+            else:
+                fs.mv(temporary, path)
+        except BaseException:
+            remove(fs, temporary)
+            raise

@@ -1,0 +1,166 @@
+"""dask-submit predict and evaluate: use and judge the models of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.cli import cluster_options, common_options, set_up_logging
+from pipeline.cluster import ClusterOptions, open_client
+from pipeline.evaluation import Evaluation, evaluate
+from pipeline.model import METRICS
+from pipeline.prediction import predict
+from pipeline.progress import show_progress
+from pipeline.scoring import KNOWN_FEATURES, Tally
+
+PREDICT_EXAMPLES = """
+\b
+Examples:
+  dask-submit predict runs/first data/new.svm.gz --output new.parquet
+  dask-submit predict s3://bucket/run 's3://bucket/day=*/part-*.gz' --output s3://bucket/scores.parquet --lambda-index 7
+"""
+EVALUATE_EXAMPLES = """
+\b
+Examples:
+  dask-submit evaluate runs/first data/test.svm
+  dask-submit evaluate s3://bucket/run s3://bucket/test.dglmnet --metric log_loss --scheduler tcp://10.0.0.5:8786
+"""
+
+
+@contextmanager
+def _at_work(
+    *,
+    quiet: bool,
+    log_json: bool,
+    scheduler: str | None,
+    workers: int | None,
+    processes: bool,
+    memory_limit: str | None,
+) -> Iterator[dict[str, Any]]:
+    """The cluster and the display that the options ask for."""
+    cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
+    with open_client(cluster) as client, show_progress(quiet=quiet, log_json=log_json) as progress:
+        yield {"client": client, "progress": progress}
+
+
+def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")(command)
+    return click.argument("run")(command)
+
+
+@click.command("predict", epilog=PREDICT_EXAMPLES)
+@_arguments
+@click.option("--output", required=True, metavar="FILE", help="The Parquet file to write.")
+@click.option(
+    "--lambda-index",
+    type=int,
+    metavar="K",
+    help="The model: 0 has the largest λ, -1 the smallest. [default: the best found by evaluate, or else -1]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace FILE once the new one is complete.")
+@cluster_options
+@common_options
+def predict_command(
+    run: str,
+    inputs: tuple[str, ...],
+    output: str,
+    lambda_index: int | None,
+    overwrite: bool,
+    storage_options: dict[str, Any] | None,
+    quiet: bool,
+    log_json: bool,
+    log_level: str,
+    **options: Any,
+) -> int:
+    """Predict the probability of the label +1 for each example of INPUT by a model of RUN.
+
+    INPUT: LIBSVM text (files, globs, folders, plain or .gz .bz2 .xz .zst), or data sets made by convert-libsvm. A line
+    starts with a label, which is not looked at. FILE gets a row for each example, in the order of the input: example
+    (counted from 0), margin, probability. Features that the model does not know are ignored.
+    """
+    set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    started = time.monotonic()
+    with _at_work(quiet=quiet, log_json=log_json, **options) as work:
+        done = predict(
+            run,
+            list(inputs),
+            output,
+            lambda_index=lambda_index,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            **work,
+        )
+    if not quiet:
+        click.echo(
+            f"{done.tally.examples:,} examples in {done.output}, by model {done.lambda_index} (λ = {done.lam:.5g}): "
+            f"{time.monotonic() - started:.1f} s. {unseen_line(done.tally)}"
+        )
+    return 0
+
+
+@click.command("evaluate", epilog=EVALUATE_EXAMPLES)
+@_arguments
+@click.option(
+    "--metric",
+    type=click.Choice(METRICS),
+    default=METRICS[0],
+    show_default=True,
+    help="What the best model is best by: area under the precision-recall curve, ROC AUC, log-loss, accuracy.",
+)
+@cluster_options
+@common_options
+def evaluate_command(
+    run: str,
+    inputs: tuple[str, ...],
+    metric: str,
+    storage_options: dict[str, Any] | None,
+    quiet: bool,
+    log_json: bool,
+    log_level: str,
+    **options: Any,
+) -> int:
+    """Judge every model of RUN by test data, and keep the metrics in RUN.
+
+    INPUT: LIBSVM text (files, globs, folders, plain or .gz .bz2 .xz .zst), or data sets made by convert-libsvm, with
+    the labels of the training data. Features that training did not see are ignored and counted. predict takes the best.
+    """
+    set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    started = time.monotonic()
+    with _at_work(quiet=quiet, log_json=log_json, **options) as work:
+        done = evaluate(run, list(inputs), metric=metric, storage_options=storage_options, **work)
+    if not quiet:
+        Console().print(summary(done, time.monotonic() - started))
+        click.echo(unseen_line(done.tally))
+    return 0
+
+
+def summary(done: Evaluation, seconds: float) -> Table:
+    """A row per λ, the best marked."""
+    weighted = ", weighted" if done.weighted else ""
+    names = {"auprc": "AUPRC", "auc": "AUC", "log_loss": "log-loss", "accuracy": "accuracy"}
+    examples = f"{done.tally.examples:,} test examples{weighted}"
+    title = f"{len(done.path)} models, {examples}, {seconds:.1f} s; ← is best by {names[done.metric]}"
+    table = Table(title=title, title_justify="left")
+    for name in ("", "λ", "nonzeros", *names.values(), ""):
+        table.add_column(name, justify="right", no_wrap=True)
+    for k, row in enumerate(done.path):
+        metrics = ["-" if row[name] is None else f"{row[name]:.5f}" for name in names]
+        mark = "←" if k == done.best else ""
+        style = "bold" if k == done.best else None
+        table.add_row(str(row["index"]), f"{row['lambda']:.5g}", f"{row['nonzeros']:,}", *metrics, mark, style=style)
+    return table
+
+
+def unseen_line(tally: Tally) -> str:
+    """How much of the data the model could not use."""
+    if tally.unseen is None:
+        reason = f"the training data set is not where it was, or has more than {KNOWN_FEATURES:,} features"
+        return f"Features unseen in training were ignored and not counted: {reason}."
+    share = 100 * tally.unseen / tally.nonzeros if tally.nonzeros else 0.0
+    return f"{tally.unseen:,} of {tally.nonzeros:,} nonzeros ({share:.1f} %) belong to features unseen in training."

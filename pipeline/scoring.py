@@ -1,0 +1,302 @@
+"""Score data by a path of models on a cluster: each block of text or partition is read once, all λ at a time.
+
+Memory: a task holds its block of text, parsed, and its margins, 8 bytes × examples × λ (a compressed file is one
+block). A data set is by feature, so its tasks hold the margins of all examples: λ are taken in groups that keep these
+below MARGIN_BYTES, a group being one pass. Results are handed out in order, and few tasks run ahead of it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from distributed import Client, Future
+
+from pipeline.cluster import ClusterOptions, open_client
+from pipeline.model import PathModel
+from pipeline.run import dataset_identity
+from pipeline.weights import WeightTable
+from transforms import BadLine, Dataset, Partition, UserError, open_dataset
+from transforms.convert import cluster_resources
+from transforms.dataset import DATASET_JSON
+from transforms.inputs import Block, InputFile, Text, cut_blocks, find_inputs, read_lines
+from transforms.mapreduce import BadSpotFound
+from transforms.parser import EXPECTED, ID_ZERO, Parsed, parse
+from transforms.plan import default_block_size
+from transforms.progress import Progress
+from transforms.storage import StorageOptions, display, explained, open_storage
+
+MARGIN_BYTES = 64 << 20
+KNOWN_FEATURES = 1 << 24  # a table of all features of the training data takes up to 48 bytes for each
+PIECE = 16 << 20  # of a compressed file, taken at a time: its margins stay, its text does not
+OTHER_BASE = "feature id 0, but the run was trained on data whose ids count from 1"
+AHEAD = 2  # tasks submitted for each thread beyond what is handed out
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Examples in input order with their margins, rows × some λ from `first` on."""
+
+    first: int
+    margins: np.ndarray
+    labels: np.ndarray  # float64, as in the input
+    weights: np.ndarray | None
+    source: str  # the file or data set, for people
+
+
+@dataclass
+class Tally:
+    """What is counted on the way."""
+
+    examples: int = 0
+    nonzeros: int = 0
+    unseen: int | None = 0  # nonzeros of features that training did not see; None: not known
+
+
+Source = list[InputFile] | Dataset
+
+
+def find_sources(urls: Sequence[str], options: StorageOptions) -> list[Source]:
+    """Inputs in their order: data sets, and the files of text between them."""
+    sources: list[Source] = []
+    texts: list[str] = []
+    for url in urls:
+        if not _is_dataset(url, options):
+            texts.append(url)
+            continue
+        if texts:
+            sources.append(find_inputs(texts, options))
+            texts = []
+        sources.append(open_dataset(url, options))
+    return sources + ([find_inputs(texts, options)] if texts else [])
+
+
+def _is_dataset(url: str, options: StorageOptions) -> bool:
+    fs, path = open_storage(url, options)
+    with explained(display(fs, path)):
+        return bool(fs.exists(f"{path}/{DATASET_JSON}"))
+
+
+def source_identity(source: Source) -> list[dict[str, Any]]:
+    """What run.json says of a source."""
+    if isinstance(source, Dataset):
+        identity = dataset_identity(source)
+        return [{name: identity[name] for name in ("path", "sha256", "examples")}]
+    return [file.identity() for file in source]
+
+
+@dataclass
+class Scorer:
+    """Some λ of a model, a cluster, and who watches."""
+
+    model: PathModel
+    indices: list[int]
+    client: Client
+    options: StorageOptions
+    progress: Progress
+    tally: Tally
+
+    def score(self, sources: Sequence[Source]) -> Iterator[Scored]:
+        """All examples, in order. For data sets with very many examples, group by group of λ."""
+        known = training_features(self.model, self.options)
+        if known is None:
+            self.tally.unseen = None
+        resources = cluster_resources(self.client)
+        for source in sources:
+            if isinstance(source, Dataset):
+                yield from self._score_dataset(source, known, resources.threads)
+            else:
+                blocks = cut_blocks(source, default_block_size(source, resources))
+                yield from self._score_text(blocks, known, AHEAD * resources.threads)
+
+    def _score_text(self, blocks: Sequence[Block], known: np.ndarray | None, ahead: int) -> Iterator[Scored]:
+        self.progress.phase("score", sum(block.size for block in blocks), "B")
+        table = self._share(self.indices, known)
+        zero_based = self.model.index_base == 0
+        tasks = [(block, table, self.options, zero_based) for block in blocks]
+        lines: dict[str, int] = {}
+        try:
+            for block, result in zip(blocks, in_order(self.client, score_block, tasks, ahead), strict=True):
+                lines[block.file.name] = lines.get(block.file.name, 0) + result.lines
+                self._count(result.margins.shape[0], result.nonzeros, result.unknown)
+                self.progress.advance(block.size)
+                yield Scored(0, result.margins, result.labels, result.weights, block.file.name)
+        except BadSpotFound as found:
+            spot, file = found.spot, blocks[found.block].file
+            line = spot.line + lines.get(file.name, 0)
+            raise BadLine(file.name, line, spot.column, spot.text, spot.expected) from None
+
+    def _score_dataset(self, dataset: Dataset, known: np.ndarray | None, threads: int) -> Iterator[Scored]:
+        self._refuse_other_base(dataset)
+        labels, weights = dataset.labels()
+        values = np.where(labels > 0, dataset.description["label_map"]["+1"], dataset.description["label_map"]["-1"])
+        size = max(1, MARGIN_BYTES // (8 * max(dataset.n, 1)))
+        starts = range(0, len(self.indices), size)
+        self.progress.phase("score", dataset.nnz * len(starts), "nonzeros")
+        for first in starts:
+            margins, unknown = self._sum_partitions(dataset, self.indices[first : first + size], known, threads)
+            if first == 0:
+                self._count(dataset.n, dataset.nnz, unknown)
+            yield Scored(first, margins, values, weights, dataset.name)
+
+    def _sum_partitions(
+        self, dataset: Dataset, indices: list[int], known: np.ndarray | None, threads: int
+    ) -> tuple[np.ndarray, int]:
+        table = self._share(indices, known)
+        partitions = dataset.partitions
+        tasks = [(partition, dataset.n, table) for partition in partitions]
+        margins, unknown = np.zeros((dataset.n, len(indices))), 0
+        # Each result is as large as the sum, so no more of them than there are threads.
+        results = in_order(self.client, score_partition, tasks, threads)
+        for partition, (part, of_unknown) in zip(partitions, results, strict=True):
+            margins += part
+            unknown += of_unknown
+            self.progress.advance(partition.info.nnz)
+        return margins, unknown
+
+    def _refuse_other_base(self, dataset: Dataset) -> None:
+        base = dataset.description["index_base"]
+        if base != self.model.index_base:
+            raise UserError(
+                f"{dataset.name}: its features count from {base}, those of the run {self.model.name} from "
+                f"{self.model.index_base}: convert both with --zero-based, or both without"
+            )
+
+    def _share(self, indices: list[int], known: np.ndarray | None) -> Future:
+        """The weights on every worker, sent once."""
+        return self.client.scatter(WeightTable.of(self.model, indices, known), hash=False, broadcast=True)
+
+    def _count(self, examples: int, nonzeros: int, unknown: int) -> None:
+        self.tally.examples += examples
+        self.tally.nonzeros += nonzeros
+        if self.tally.unseen is not None:
+            self.tally.unseen += unknown
+
+
+def training_features(model: PathModel, options: StorageOptions) -> np.ndarray | None:
+    """The ids that training saw, if its data set is still where it was and the same, and they are not too many."""
+    about = model.about["dataset"]
+    if about["features"] > KNOWN_FEATURES:
+        return None
+    try:
+        dataset = open_dataset(about["path"], options)
+        if dataset_identity(dataset)["sha256"] != about["sha256"]:
+            return None
+        return np.concatenate([partition.read_features() for partition in dataset.partitions])
+    except (UserError, OSError):
+        return None
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BlockScores:
+    """What a task reports of a block of text."""
+
+    margins: np.ndarray  # rows × λ
+    labels: np.ndarray
+    weights: np.ndarray | None
+    nonzeros: int
+    unknown: int
+    lines: int
+
+
+def score_block(block: Block, table: WeightTable, options: StorageOptions, zero_based: bool) -> BlockScores:
+    """Parse a block and multiply."""
+    pieces: list[BlockScores] = []
+    for text in _lines(block, options):
+        parsed = parse(text.array, text.size, zero_based=zero_based)
+        if parsed.bad:
+            spot = parsed.bad[0]
+            expected = spot.expected if spot.expected != EXPECTED[ID_ZERO] else OTHER_BASE
+            line = spot.line + sum(piece.lines for piece in pieces)
+            raise BadSpotFound(block.index, replace(spot, line=line, expected=expected))
+        pieces.append(_score(parsed, table, block))
+    return pieces[0] if len(pieces) == 1 else _join(pieces, table.count)
+
+
+def _lines(block: Block, options: StorageOptions) -> Iterator[Text]:
+    try:
+        yield from read_lines(block, options, PIECE)
+    except FileNotFoundError:
+        raise UserError(
+            f"{block.file.name}: a worker cannot see it: inputs must be on storage that all workers share"
+        ) from None
+
+
+def _score(parsed: Parsed, table: WeightTable, block: Block) -> BlockScores:
+    margins = np.zeros((parsed.labels.size, table.count))
+    unknown = table.add_examples(parsed.indptr, parsed.ids, parsed.values, margins)
+    missing = np.isnan(parsed.weights)
+    if missing.any() and not missing.all():
+        raise UserError(f"{block.file.name}: some lines have a weight and some have none: write it on all or on none")
+    # The parser's arrays are views of far larger ones.
+    weights = None if missing.any() else parsed.weights.copy()
+    return BlockScores(margins, parsed.labels.copy(), weights, parsed.ids.size, unknown, parsed.lines)
+
+
+def _join(pieces: Sequence[BlockScores], count: int) -> BlockScores:
+    filled = [piece for piece in pieces if piece.labels.size]
+    weighted = [piece.weights for piece in filled if piece.weights is not None]
+    return BlockScores(
+        np.concatenate([np.empty((0, count)), *(piece.margins for piece in filled)]),
+        np.concatenate([np.empty(0), *(piece.labels for piece in filled)]),
+        np.concatenate(weighted) if len(weighted) == len(filled) and filled else None,
+        sum(piece.nonzeros for piece in pieces),
+        sum(piece.unknown for piece in pieces),
+        sum(piece.lines for piece in pieces),
+    )
+
+
+def score_partition(partition: Partition, n: int, table: WeightTable) -> tuple[np.ndarray, int]:
+    """A partition's part of all margins, and the nonzeros of unknown features."""
+    margins = np.zeros((n, table.count))
+    unknown = sum(table.add_columns(csc, margins) for csc in partition.stream())
+    return margins, unknown
+
+
+# --- Dask -----------------------------------------------------------------------------------------------------------
+
+
+def in_order(
+    client: Client, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], ahead: int
+) -> Iterator[Any]:
+    """Run a task for each tuple of arguments and hand out the results in that order, `ahead` of them at work."""
+    name = f"{function.__name__.replace('_', '-')}-{uuid.uuid4().hex[:8]}"
+    waiting: deque[Future] = deque()
+    rest = iter(enumerate(arguments))
+
+    def submit_next() -> None:
+        for k, args in rest:
+            waiting.append(client.submit(function, *args, key=f"{name}-{k}", pure=False))
+            return
+
+    try:
+        for _ in range(ahead):
+            submit_next()
+        while waiting:
+            result = waiting[0].result()
+            waiting.popleft().release()
+            submit_next()
+            yield result
+    finally:
+        if waiting:
+            client.cancel(list(waiting), force=True)
+
+
+@contextmanager
+def client_for(client: Client | None) -> Iterator[Client]:
+    """The client given, the current one, or an in-process cluster for as long as it is needed."""
+    try:
+        client = client or Client.current()
+    except ValueError:
+        with open_client(ClusterOptions()) as embedded:
+            yield embedded
+        return
+    yield client

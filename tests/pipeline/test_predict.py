@@ -1,0 +1,261 @@
+"""Predictions: the model's own margins, in the order of the input, whatever form the input has."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from distributed import Client
+
+from pipeline import PathModel, evaluate, predict
+from pipeline.submit_cli import command
+from pipeline.weights import WeightTable
+from tests.pipeline.runs import fit_text, make_rows, to_text
+from transforms import BadLine, Csc, OutputExists, UserError, convert_libsvm, from_arrays
+
+Write = Callable[[str, bytes], str]
+
+
+@pytest.fixture(scope="module")
+def run(client: Client, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return fit_text(client, tmp_path_factory.mktemp("run"), to_text(*make_rows()))
+
+
+def margins_of(path: str | Path) -> np.ndarray:
+    table = pq.read_table(path)
+    assert table["example"].to_pylist() == list(range(table.num_rows))
+    margins: np.ndarray = table["margin"].to_numpy()
+    np.testing.assert_allclose(table["probability"].to_numpy(), 1 / (1 + np.exp(-margins)), atol=1e-12)
+    return margins
+
+
+def test_text_gets_the_margins_of_the_model_in_order(
+    client: Client, run: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.scoring.default_block_size", lambda *_: 200)  # many blocks, finished in any order
+    X, y = make_rows(300, seed=1)
+    model = PathModel.load(run)
+    done = predict(run, write("t.svm", to_text(X, y)), str(tmp_path / "p.parquet"), client=client)
+    np.testing.assert_allclose(margins_of(tmp_path / "p.parquet"), model.decision_function(X, -1), atol=1e-12)
+    assert (done.lambda_index, done.tally.examples, done.tally.nonzeros) == (3, 300, X.nnz)
+    assert [f.name for f in tmp_path.iterdir() if "p.parquet" in f.name] == ["p.parquet"]
+
+
+def test_each_model_of_the_path_can_be_chosen(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    X, y = make_rows(50, seed=1)
+    text = write("t.svm", to_text(X, y))
+    for k in (0, 2, -1):
+        predict(run, text, str(tmp_path / f"{k}.parquet"), lambda_index=k, client=client)
+        expected = PathModel.load(run).decision_function(X, k)
+        np.testing.assert_allclose(margins_of(tmp_path / f"{k}.parquet"), expected, atol=1e-12)
+        assert pq.read_schema(tmp_path / f"{k}.parquet").metadata[b"dglmnet.lambda_index"] == str(k % 4).encode()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [
+        (".gz", gzip.compress),
+        (".bz2", bz2.compress),
+        (".xz", lzma.compress),
+        (".zst", lambda data: pa.compress(data, codec="zstd", asbytes=True)),
+    ],
+)
+def test_compressed_files_count_as_their_text(
+    client: Client,
+    run: str,
+    write: Write,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    suffix: str,
+    compress: Callable[[bytes], bytes],
+) -> None:
+    monkeypatch.setattr("pipeline.scoring.PIECE", 1000)
+    X, y = make_rows(seed=1)
+    predict(run, write(f"t.svm{suffix}", compress(to_text(X, y))), str(tmp_path / "p"), client=client)
+    np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(run).decision_function(X, -1), atol=1e-12)
+
+
+@pytest.mark.parametrize("ones", [True, False])
+def test_a_data_set_gets_the_margins_of_its_text(
+    client: Client, run: str, write: Write, tmp_path: Path, ones: bool
+) -> None:
+    X, y = make_rows(seed=1)
+    X.data = np.ones_like(X.data) if ones else X.data
+    convert_libsvm(write("t.svm", to_text(X, y)), str(tmp_path / "d"), partitions=3, client=client)
+    predict(run, str(tmp_path / "d"), str(tmp_path / "p"), client=client)
+    np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(run).decision_function(X, -1), atol=1e-12)
+
+
+def test_inputs_follow_each_other_as_given(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    X, y = make_rows(90, seed=1)
+    first, last = write("z.svm", to_text(X[:30], y[:30])), write("a.svm", to_text(X[60:], y[60:]))
+    convert_libsvm(write("m.svm", to_text(X[30:60], y[30:60])), str(tmp_path / "m"), client=client)
+    predict(run, [first, str(tmp_path / "m"), last], str(tmp_path / "p"), client=client)
+    np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(run).decision_function(X, -1), atol=1e-12)
+
+
+def test_unseen_features_are_ignored_and_counted(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    X, y = make_rows(seed=1)
+    beyond = sp.csr_array(sp.hstack([X, np.ones((X.shape[0], 3), np.float32)]))
+    for name in ("text", "dataset"):
+        url = write("t.svm", to_text(beyond, y))
+        if name == "dataset":
+            convert_libsvm(url, str(tmp_path / "d"), client=client)
+            url = str(tmp_path / "d")
+        done = predict(run, url, str(tmp_path / name), client=client)
+        np.testing.assert_allclose(
+            margins_of(tmp_path / name), PathModel.load(run).decision_function(X, -1), atol=1e-12
+        )
+        assert done.tally.unseen == 3 * X.shape[0]
+
+
+@pytest.mark.parametrize("why", ["gone", "other data", "too many"])
+def test_unseen_features_are_not_counted_without_the_training_data(
+    client: Client, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    X, y = make_rows(50)
+    url = fit_text(client, tmp_path, to_text(X, y))
+    if why == "too many":
+        monkeypatch.setattr("pipeline.scoring.KNOWN_FEATURES", 10)
+    else:
+        (tmp_path / "train").rename(tmp_path / "moved")
+    if why == "other data":
+        from_arrays(X, y, str(tmp_path / "train"))
+    done = predict(url, write("t.svm", to_text(X, y)), str(tmp_path / "p"), client=client)
+    assert (done.tally.unseen, done.tally.examples) == (None, 50)
+    np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(url).decision_function(X, -1), atol=1e-12)
+
+
+def test_ids_that_lie_far_apart_find_their_weights(client: Client, write: Write, tmp_path: Path) -> None:
+    far = [2**k for k in range(5, 62)]
+    rng = np.random.default_rng(0)
+    lines = [f"{rng.choice([-1, 1])} " + " ".join(f"{id}:{rng.normal():.3f}" for id in far) for _ in range(60)]
+    text = ("\n".join(lines) + "\n").encode()
+    url = fit_text(client, tmp_path, text)
+    model = PathModel.load(url)
+    predict(url, write("t.svm", text + b"1 33:1 4611686018427387904:5\n"), str(tmp_path / "p"), client=client)
+    beta = dict(zip(*(part.tolist() for part in model.coefficients(-1)), strict=True))
+    expected = [
+        sum(beta.get(int(id), 0.0) * float(np.float32(value)) for id, value in (p.split(":") for p in line.split()[1:]))
+        for line in lines
+    ]
+    np.testing.assert_allclose(margins_of(tmp_path / "p"), [*expected, 0.0], atol=1e-12)
+
+
+def test_examples_and_columns_add_up_to_the_same_for_all_models(run: str) -> None:
+    X, _ = make_rows(seed=2)
+    model = PathModel.load(run)
+    table = WeightTable.of(model, [1, 3])
+    by_row, by_column = np.zeros((X.shape[0], 2)), np.zeros((X.shape[0], 2))
+    table.add_examples(X.indptr.astype(np.int64), X.indices.astype(np.int64) + 1, X.data, by_row)
+    C = X.tocsc()
+    features = np.arange(X.shape[1]) + 1
+    table.add_columns(Csc(features, np.zeros(features.size), C.indptr.astype(np.int64), C.indices, C.data), by_column)
+    expected = np.column_stack([model.decision_function(X, k) for k in (1, 3)])
+    np.testing.assert_allclose(by_row, expected, atol=1e-12)
+    np.testing.assert_allclose(by_column, expected, atol=1e-12)
+
+
+def test_processes_predict_the_bits_of_threads(
+    client: Client, process_client: Client, run: str, write: Write, tmp_path: Path
+) -> None:
+    text = write("t.svm", to_text(*make_rows(seed=1)))
+    for name, where in (("threads", client), ("processes", process_client)):
+        predict(run, text, str(tmp_path / name), client=where)
+    np.testing.assert_array_equal(margins_of(tmp_path / "threads"), margins_of(tmp_path / "processes"))
+
+
+def test_empty_input_gives_an_empty_table(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    predict(run, write("t.svm", b"\n# nothing\n"), str(tmp_path / "p"), client=client)
+    assert margins_of(tmp_path / "p").size == 0
+
+
+def test_zero_based_text_is_read_as_training_was(client: Client, write: Write, tmp_path: Path) -> None:
+    X, y = make_rows()
+    url = fit_text(client, tmp_path, to_text(X, y, base=0), zero_based=True)
+    predict(url, write("t.svm", to_text(X, y, base=0)), str(tmp_path / "p"), client=client)
+    np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(url).decision_function(X, -1), atol=1e-12)
+
+
+def test_data_that_count_from_elsewhere_are_refused(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    X, y = make_rows()
+    with pytest.raises(BadLine, match="feature id 0, but the run was trained on data whose ids count from 1"):
+        predict(run, write("t.svm", b"1 0:1\n"), str(tmp_path / "p"), client=client)
+    from_arrays(X, y, str(tmp_path / "d"))
+    with pytest.raises(UserError, match=r"its features count from 0, those of the run .* from 1"):
+        predict(run, str(tmp_path / "d"), str(tmp_path / "p"), client=client)
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_bad_line_is_named_and_nothing_is_written(
+    client: Client, run: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.scoring.default_block_size", lambda *_: 100)
+    good = to_text(*make_rows(20, seed=1))
+    with pytest.raises(BadLine, match=r"t\.svm, line 41, column 3: expected id:value") as caught:
+        predict(run, write("t.svm", good + good + b"1 x:1\n" + good), str(tmp_path / "out" / "p"), client=client)
+    assert caught.value.line == 41
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_output_is_replaced_only_if_told(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    text, out = write("t.svm", to_text(*make_rows(10))), str(tmp_path / "p")
+    predict(run, text, out, client=client)
+    before = Path(out).read_bytes()
+    with pytest.raises(OutputExists, match="replace it with --overwrite"):
+        predict(run, text, out, client=client)
+    with pytest.raises(BadLine):
+        predict(run, write("bad.svm", b"1 x\n"), out, overwrite=True, client=client)
+    assert Path(out).read_bytes() == before
+    predict(run, text, out, lambda_index=1, overwrite=True, client=client)
+    assert Path(out).read_bytes() != before
+    with pytest.raises(OutputExists, match="is a folder; the output is a file"):
+        predict(run, text, str(tmp_path), overwrite=True, client=client)
+    with pytest.raises(UserError, match="the output is one of the inputs"):
+        predict(run, text, text, overwrite=True, client=client)
+
+
+def test_the_best_of_an_evaluation_is_taken(client: Client, write: Write, tmp_path: Path) -> None:
+    url = fit_text(client, tmp_path, to_text(*make_rows()), length=8)
+    text = write("t.svm", to_text(*make_rows(seed=1)))
+    best = evaluate(url, text, metric="log_loss", client=client).best
+    assert best not in (None, 7)
+    assert predict(url, text, str(tmp_path / "p"), client=client).lambda_index == best
+
+
+def submit(*words: str) -> subprocess.CompletedProcess[str]:
+    program = "from pipeline.submit_cli import main; main()"
+    return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+
+
+def test_the_command_predicts_and_says_what_it_did(run: str, write: Write, tmp_path: Path) -> None:
+    text = write("t.svm", to_text(*make_rows(40, seed=1)) + b"1 777:1\n")
+    done = submit("predict", run, text, "--output", str(tmp_path / "p"), "--lambda-index", "1")
+    assert done.returncode == 0, done.stderr
+    assert f"41 examples in {tmp_path / 'p'}, by model 1 (λ = " in done.stdout
+    assert "1 of " in done.stdout
+    assert margins_of(tmp_path / "p").size == 41
+
+
+def test_the_command_tells_errors_in_one_line(run: str, write: Write, tmp_path: Path) -> None:
+    done = submit("predict", run, write("t.svm", b"1 1:x\n"), "--output", str(tmp_path / "p"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith(f"dask-submit: error: {tmp_path / 't.svm'}, line 1, column 5: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["predict", "evaluate"])
+def test_help_shows_two_examples(name: str) -> None:
+    shown = CliRunner().invoke(command, [name, "--help"])
+    assert (shown.exit_code, shown.output.count(f"  dask-submit {name} ")) == (0, 2)
