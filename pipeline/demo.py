@@ -33,14 +33,16 @@ def write_text(path: Path, rows: int, features: int, seed: int) -> None:
 @click.command("demo")
 @click.argument("folder", type=click.Path(path_type=Path))
 def command(folder: Path) -> int:
-    """Generate text in FOLDER, convert it, and fit the path."""
+    """Generate text in FOLDER, convert it, fit the path, and judge its models by test data."""
     folder.mkdir(parents=True, exist_ok=True)
-    text, dataset, run = folder / "train.svm", folder / "train", folder / "run"
+    text, test, dataset, run = folder / "train.svm", folder / "test.svm", folder / "train", folder / "run"
     click.echo(f"Writing {text}: 20,000 examples of up to 5,000 features, 40 of which matter ...")
     write_text(text, 20_000, 5_000, seed=7)
+    write_text(test, 5_000, 5_000, seed=8)
     _show(convert, str(text), str(dataset), "--partitions", "4", "--overwrite", "--log-level", "warning")
     words = ("--path-length", "10", "--overwrite", "--log-level", "warning")
     _show(submit, "fit", str(dataset), "--output", str(run), *words)
+    _show(submit, "evaluate", str(run), str(test), "--log-level", "warning")
     click.echo(f"\nThe data set is in {dataset}, the models are in {run}:")
     for file in sorted([*dataset.iterdir(), *run.iterdir()]):
         click.echo(f"  {file!s:<32} {file.stat().st_size:>9,} bytes")
