@@ -15,8 +15,8 @@ import psutil
 from distributed import Client
 
 from pipeline.resident import ResidentBlocks
-from solver import BlockUpdate, Coefficients, Step
-from solver.arrays import Float64
+from solver import BlockUpdate, Coefficients, Columns, Step, Sweep
+from solver.arrays import Float64, Int64
 from transforms import Dataset, UserError
 
 TURN_SECONDS = 2.0  # how long to wait before asking after a worker
@@ -156,6 +156,14 @@ class DaskBlocks:
         alpha, dmargins = _unpack(step)
         pairs = zip(self._actors, self._tokens, strict=True)
         return self._results([actor.max_gradient(token, alpha, dmargins) for actor, token in pairs])
+
+    def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Iterable[Sweep]:
+        pairs = zip(self._actors, self._tokens, strict=True)
+        return self._results([actor.sweep(token, margins, threshold, limit) for actor, token in pairs])
+
+    def columns(self, position: Sequence[Int64]) -> Iterable[Columns]:
+        pairs = zip(self._actors, self._tokens, position, strict=True)
+        return self._results([actor.columns(token, part) for actor, token, part in pairs])
 
     def close(self) -> None:
         """Let the actors go, and with them the memory they hold."""

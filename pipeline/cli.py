@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from dask.utils import parse_bytes
 
 from transforms import UserError
 
@@ -39,6 +40,18 @@ class JsonObject(click.ParamType):
         if not isinstance(content, dict):
             self.fail("expected a JSON object such as '{\"anon\": true}', or @FILE", param, ctx)
         return content
+
+
+class Size(click.ParamType):
+    """A number of bytes, such as 16MB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(parse_bytes(value))
+        except ValueError:
+            self.fail(f"{value!r}: expected a size such as 16MB", param, ctx)
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:

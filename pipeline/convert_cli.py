@@ -6,11 +6,10 @@ import time
 from typing import Any
 
 import click
-from dask.utils import parse_bytes
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli import cluster_options, common_options, run_command, set_up_logging
+from pipeline.cli import Size, cluster_options, common_options, run_command, set_up_logging
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.progress import amount, show_progress
 from transforms import Dataset, DatasetError, check_dataset, convert_libsvm, open_dataset
@@ -24,18 +23,6 @@ Examples:
   convert-libsvm logs/ data/logs --zero-based --on-bad-line skip --overwrite
   convert-libsvm --inspect data/train
 """
-
-
-class Size(click.ParamType):
-    """A number of bytes, such as 16MB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return int(parse_bytes(value))
-        except ValueError:
-            self.fail(f"{value!r}: expected a size such as 16MB", param, ctx)
 
 
 @click.command("convert-libsvm", epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -14,10 +14,12 @@ from pipeline.blocks import DaskBlocks, Placement, list_workers, make_groups, pl
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.run import RUN_VERSION, Run, dataset_identity, open_run, versions
 from solver import (
+    DefaultOptions,
     Examples,
     RoundRecord,
     Solution,
     SolverOptions,
+    certified_path,
     falling,
     lambda_grid,
     lambda_max,
@@ -27,6 +29,10 @@ from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
 
 RESIDENCIES = ("auto", "memory", "stream")
+ALGORITHMS: dict[str, type[SolverOptions] | type[DefaultOptions]] = {
+    "paper": SolverOptions,
+    "default": DefaultOptions,
+}
 
 
 class FitWatcher(Protocol):
@@ -80,7 +86,8 @@ def fit_path(
     dataset: str | Dataset,
     output: str,
     *,
-    options: SolverOptions | None = None,
+    algorithm: str = "paper",
+    options: SolverOptions | DefaultOptions | None = None,
     path: PathOptions | None = None,
     blocks: int | None = None,
     residency: str = "auto",
@@ -90,8 +97,10 @@ def fit_path(
     storage_options: dict[str, Any] | None = None,
     watcher: FitWatcher | None = None,
 ) -> Run:
-    """Fit the whole path by d-GLMNET as the paper has it, and store it in the run folder `output`.
+    """Fit the whole path, and store it in the run folder `output`.
 
+    algorithm: "paper", d-GLMNET exactly as published, run with SolverOptions; or "default", subspace search with a
+    certificate, run with DefaultOptions.
     client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
     blocks: M of the paper; by default one for each thread of the cluster.
     residency: keep columns in the workers' memory, or stream them from Parquet in each round; auto chooses memory where
@@ -99,9 +108,10 @@ def fit_path(
     """
     storage = StorageOptions(storage_options or {})
     opened = open_dataset(dataset, storage) if isinstance(dataset, str) else dataset
-    options, path, watcher = options or SolverOptions.paper(), path or PathOptions(), watcher or NoWatcher()
+    options = _options(algorithm, options)
+    path, watcher = path or PathOptions(), watcher or NoWatcher()
     _check(opened, path, residency, resume, overwrite, blocks)
-    about = _about(opened, options, path, blocks)
+    about = _about(opened, algorithm, options, path, blocks)
     with ExitStack() as stack:
         run = open_run(output, about, storage, resume=resume, overwrite=overwrite)
         stack.callback(run.release)
@@ -122,7 +132,12 @@ def fit_path(
 
 
 def _solve(
-    run: Run, blocks: DaskBlocks, dataset: Dataset, options: SolverOptions, path: PathOptions, watcher: FitWatcher
+    run: Run,
+    blocks: DaskBlocks,
+    dataset: Dataset,
+    options: SolverOptions | DefaultOptions,
+    path: PathOptions,
+    watcher: FitWatcher,
 ) -> None:
     """Algorithm 5, each λ stored when it is done."""
     examples = Examples.of(*dataset.labels())
@@ -136,19 +151,31 @@ def _solve(
         run.add_round(record)
         watcher.round(record)
 
-    solutions = solve_path(
-        blocks,
-        examples,
-        lambdas,
-        options,
-        largest=largest,
-        done=run.done,
-        beta=run.last_beta(features),
-        on_round=on_round,
-    )
+    beta = run.last_beta(features)
+    solutions: Iterator[Solution]
+    if isinstance(options, DefaultOptions):
+        solutions = certified_path(
+            blocks, examples, lambdas, options, largest=largest, done=run.done, beta=beta, on_round=on_round
+        )
+    else:
+        solutions = solve_path(
+            blocks, examples, lambdas, options, largest=largest, done=run.done, beta=beta, on_round=on_round
+        )
     for solution in solutions:
         run.add_solution(solution, features)
         watcher.solution(solution)
+
+
+def _options(algorithm: str, options: SolverOptions | DefaultOptions | None) -> SolverOptions | DefaultOptions:
+    """The options given, or the algorithm's own."""
+    if algorithm not in ALGORITHMS:
+        raise UserError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
+    kind = ALGORITHMS[algorithm]
+    if options is None:
+        return kind()
+    if not isinstance(options, kind):
+        raise UserError(f"algorithm {algorithm!r} takes {kind.__name__}, got {type(options).__name__}")
+    return options
 
 
 def _grid(path: PathOptions, largest: float) -> list[float]:
@@ -180,9 +207,15 @@ def _check(
     _grid(path, 1.0)
 
 
-def _about(dataset: Dataset, options: SolverOptions, path: PathOptions, blocks: int | None) -> dict[str, Any]:
+def _about(
+    dataset: Dataset,
+    algorithm: str,
+    options: SolverOptions | DefaultOptions,
+    path: PathOptions,
+    blocks: int | None,
+) -> dict[str, Any]:
     """run.json."""
-    chosen = {"algorithm": "paper", "blocks": blocks} | asdict(options)
+    chosen = {"algorithm": algorithm, "blocks": blocks} | asdict(options)
     chosen |= {f"path_{name}": value for name, value in asdict(path).items()}
     return {
         "run_version": RUN_VERSION,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from distributed import get_worker
 
-from solver import Block, BlockUpdate, Coefficients, Columns, Examples, Step, ThreadBlocks
-from solver.arrays import Float64
+from solver import Block, BlockUpdate, Coefficients, Columns, Examples, Step, Sweep, ThreadBlocks
+from solver.arrays import Float64, Int64
 from transforms import Dataset, Partition
 
 
@@ -80,6 +80,19 @@ class ResidentBlocks:
     def max_gradient(self, token: str, alpha: float, dmargins: Float64 | None) -> float:
         self._check(token)
         return max(self._blocks.max_gradient(_step(alpha, dmargins)))
+
+    def sweep(self, token: str, margins: Float64 | None, threshold: float, limit: int) -> Sweep:
+        """Every feature's slope at these margins, or as the last sweep found them; positions count over the blocks."""
+        self._check(token)
+        return Sweep.joined(list(self._blocks.sweep(margins, threshold, limit)), self._cuts)
+
+    def columns(self, token: str, position: Int64) -> Columns:
+        """The columns at these positions, which must rise."""
+        self._check(token)
+        cuts = np.searchsorted(position, self._cuts)
+        spans = zip(self._cuts[:-1], cuts[:-1], cuts[1:], strict=True)
+        parts = self._blocks.columns([position[lo:hi] - first for first, lo, hi in spans])
+        return Columns.joined(list(parts), self._sum.size)
 
     def _summed(self, vectors: Iterable[Float64]) -> Float64:
         self._sum[:] = 0.0

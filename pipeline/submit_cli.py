@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli import cluster_options, common_options, run_command, set_up_logging
+from pipeline.cli import Size, cluster_options, common_options, run_command, set_up_logging
 from pipeline.cluster import ClusterOptions, open_client
-from pipeline.fit import RESIDENCIES, PathOptions, fit_path
+from pipeline.fit import ALGORITHMS, RESIDENCIES, PathOptions, fit_path
 from pipeline.fit_progress import show_fit
 from pipeline.run import Run
 from pipeline.score_cli import evaluate_command, predict_command
-from solver import SolverOptions
+from solver import DefaultOptions, SolverOptions
 from transforms import UserError, open_dataset
 
 FIT_EXAMPLES = """
@@ -62,16 +63,28 @@ command.add_command(evaluate_command)
 @click.option("--extra-lambdas", type=Numbers(), metavar="L,L,...", help="Further λ, between those of the grid.")
 @click.option(
     "--algorithm",
-    type=click.Choice(["paper"]),
+    type=click.Choice(list(ALGORITHMS)),
     default="paper",
     show_default=True,
-    help="d-GLMNET exactly as published.",
+    help="d-GLMNET exactly as published, or the certified subspace search (named default, as it is to become that).",
 )
 @click.option(
-    "--tol", type=float, default=1e-4, show_default=True, help="A round that lowers the objective less ends λ."
+    "--tol",
+    type=float,
+    default=1e-4,
+    show_default=True,
+    help="paper: a round that lowers the objective by less, relatively, ends a λ. default: the estimated relative "
+    "distance from the optimum.",
 )
-@click.option("--max-rounds", type=int, default=100, show_default=True, help="Rounds for one λ, at the most.")
-@click.option("--gamma", type=float, default=0.0, show_default=True, help="γ of the Armijo rule.")
+@click.option("--max-rounds", type=int, help="Rounds for one λ, at the most. [default: paper 100, default 200]")
+@click.option("--gamma", type=float, help="γ of the Armijo rule; paper only. [default: 0]")
+@click.option("--gap", type=float, metavar="G", help="Ask for a relative duality gap of G; default algorithm only.")
+@click.option(
+    "--subspace-memory",
+    type=Size(),
+    metavar="SIZE",
+    help="Memory for the columns of the active set; default algorithm only. [default: a quarter of what is free]",
+)
 @click.option("--blocks", type=click.IntRange(1), metavar="M", help="Feature blocks. [default: one a thread]")
 @click.option(
     "--residency",
@@ -92,8 +105,10 @@ def fit(
     path_ratio: float,
     extra_lambdas: tuple[float, ...] | None,
     tol: float,
-    max_rounds: int,
-    gamma: float,
+    max_rounds: int | None,
+    gamma: float | None,
+    gap: float | None,
+    subspace_memory: int | None,
     storage_options: dict[str, Any] | None,
     scheduler: str | None,
     workers: int | None,
@@ -111,10 +126,8 @@ def fit(
     are there. A run that was cut off continues with --resume and ends the same.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
-    try:
-        solver = SolverOptions.paper(tol=tol, max_rounds=max_rounds, gamma=gamma)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    chosen = {"tol": tol, "max_rounds": max_rounds, "gamma": gamma, "gap": gap, "subspace_memory": subspace_memory}
+    solver = _solver_options(algorithm, {name: value for name, value in chosen.items() if value is not None})
     path = PathOptions(path_length, path_ratio, lambdas, extra_lambdas or ())
     opened = open_dataset(dataset, storage_options)
     cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
@@ -123,6 +136,7 @@ def fit(
         run = fit_path(
             opened,
             output,
+            algorithm=algorithm,
             options=solver,
             path=path,
             client=client,
@@ -133,6 +147,19 @@ def fit(
     if not quiet:
         Console().print(_summary(run, output, time.monotonic() - started))
     return 0
+
+
+def _solver_options(algorithm: str, chosen: dict[str, Any]) -> SolverOptions | DefaultOptions:
+    """The algorithm's options; one that it does not have is refused."""
+    kind = ALGORITHMS[algorithm]
+    known = {field.name for field in fields(kind)}
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"--{name.replace('_', '-')} does not go with --algorithm {algorithm}")
+    try:
+        return kind(**chosen)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def _summary(run: Run, output: str, seconds: float) -> Table:

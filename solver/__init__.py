@@ -5,30 +5,35 @@ interface, which `ThreadBlocks` implements in this process.
 """
 
 from solver.arrays import Coefficients
-from solver.block import Block, BlockUpdate, ColumnSource, Step
+from solver.block import Block, BlockUpdate, ColumnSource, Step, Sweep
 from solver.blocks import Blocks, ThreadBlocks
+from solver.certified import CertifiedSearch, certified_path
 from solver.columns import Columns
 from solver.dglmnet import ConvergenceWarning, OnRound, RoundRecord, Solution, solve
 from solver.examples import Examples
 from solver.gap import duality_gap
-from solver.options import SolverOptions
+from solver.options import DefaultOptions, SolverOptions
 from solver.path import falling, lambda_grid, lambda_max, solve_path
 
 __all__ = [
     "Block",
     "BlockUpdate",
     "Blocks",
+    "CertifiedSearch",
     "Coefficients",
     "ColumnSource",
     "Columns",
     "ConvergenceWarning",
+    "DefaultOptions",
     "Examples",
     "OnRound",
     "RoundRecord",
     "Solution",
     "SolverOptions",
     "Step",
+    "Sweep",
     "ThreadBlocks",
+    "certified_path",
     "duality_gap",
     "falling",
     "lambda_grid",

@@ -7,14 +7,14 @@ fetches them anew. The arithmetic is the same, so the coefficients are the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from solver import kernels
-from solver.arrays import Coefficients, Float64
+from solver.arrays import Coefficients, Float64, Int64
 from solver.columns import Columns
 from solver.examples import Examples
 
@@ -48,6 +48,34 @@ class BlockUpdate:
     curvature: float
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep over a block's features found at the margins given, and which of them may enter a working set.
+
+    max_gradient: max |∂L/∂βⱼ| over every feature of the block, listed or not.
+    position: features with |∂L/∂βⱼ| above the threshold, rising, counted within the block; where there are more than
+    asked for, those with the largest slopes.
+    gradient, curvature, nbytes: −∂L/∂βⱼ, ∂²L/∂βⱼ² and the size of the column, of those listed.
+    """
+
+    max_gradient: float
+    position: Int64
+    gradient: Float64
+    curvature: Float64
+    nbytes: Int64
+
+    @classmethod
+    def joined(cls, parts: Sequence[Sweep], starts: Iterable[int]) -> Sweep:
+        """The sweeps of neighbouring blocks as one; `starts` are the positions of the blocks' first features."""
+        return cls(
+            max(part.max_gradient for part in parts),
+            np.concatenate([part.position + first for part, first in zip(parts, starts, strict=False)]),
+            np.concatenate([part.gradient for part in parts]),
+            np.concatenate([part.curvature for part in parts]),
+            np.concatenate([part.nbytes for part in parts]),
+        )
+
+
 class Block:
     """A block of `size` features over the given examples. Begins at β = 0."""
 
@@ -63,6 +91,7 @@ class Block:
         self._moved = np.empty(size, np.int64)
         self._dbeta = np.empty(size)
         self._last = Coefficients.empty()
+        self._slopes = np.empty(0)
 
     def start(self, beta: Coefficients) -> Float64:
         """Take these coefficients, counted within the block; return X_k β_k, in the block's own buffer."""
@@ -115,6 +144,42 @@ class Block:
             kernels.gradient(*columns.arrays, self._working, slopes)
             largest = max(largest, float(np.abs(slopes).max(initial=0.0)))
         return largest
+
+    def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Sweep:
+        """Take the margins and compute the slope of every feature; list those above the threshold.
+
+        Without margins, list from the slopes of the last sweep: no pass over the data but for what is listed.
+        """
+        if margins is not None:
+            self.set_margins(margins)
+            kernels.working_response(self._margins, self._signed, self._working)
+            self._slopes = np.empty(self.size)
+            for first, columns in self._columns():
+                kernels.gradient(*columns.arrays, self._working, self._slopes[first : first + columns.count])
+        slopes = np.abs(self._slopes)
+        position = np.flatnonzero(slopes > threshold)
+        if position.size > limit:
+            position = np.sort(position[np.argpartition(-slopes[position], limit)[:limit]])
+        curvature, nbytes = np.empty(position.size), np.empty(position.size, np.int64)
+        for chosen, columns, here in self._among(position):
+            curvature[here] = columns.diagonal(chosen, self._working)
+            nbytes[here] = columns.sizes(chosen)
+        return Sweep(float(slopes.max(initial=0.0)), position, self._slopes[position], curvature, nbytes)
+
+    def columns(self, position: Int64) -> Columns:
+        """The columns at these positions, which must rise."""
+        return Columns.joined(
+            [columns.select(chosen) for chosen, columns, _ in self._among(position)], self._margins.size
+        )
+
+    def _among(self, position: Int64) -> Iterator[tuple[Int64, Columns, slice]]:
+        """The stretches that hold some of these positions: which of its columns, and which of the positions."""
+        if position.size == 0:
+            return
+        for first, columns in self._columns():
+            lo, hi = np.searchsorted(position, (first, first + columns.count))
+            if hi > lo:
+                yield position[lo:hi] - first, columns, slice(int(lo), int(hi))
 
     def _apply(self, step: Step | None) -> None:
         if step is None:

@@ -15,8 +15,8 @@ from typing import Protocol, Self
 import numpy as np
 from scipy import sparse
 
-from solver.arrays import Coefficients, Float64
-from solver.block import Block, BlockUpdate, Step
+from solver.arrays import Coefficients, Float64, Int64
+from solver.block import Block, BlockUpdate, Step, Sweep
 from solver.columns import Columns
 from solver.examples import Examples
 
@@ -47,6 +47,18 @@ class Blocks(Protocol):
 
     def max_gradient(self, step: Step | None) -> Iterable[float]:
         """Make the step, then give max |∂L/∂βⱼ| of each block."""
+        ...
+
+    def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Iterable[Sweep]:
+        """Set the margins; from each block, its largest slope and its features with slopes above the threshold.
+
+        At most `limit` features a block, those with the largest slopes. Without margins, the same from the slopes of
+        the last sweep.
+        """
+        ...
+
+    def columns(self, position: Sequence[Int64]) -> Iterable[Columns]:
+        """From each block, the columns at these positions, counted within the block and rising."""
         ...
 
 
@@ -94,6 +106,12 @@ class ThreadBlocks:
 
     def max_gradient(self, step: Step | None) -> Iterable[float]:
         return self._pool.map(Block.max_gradient, self._blocks, repeat(step))
+
+    def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Iterable[Sweep]:
+        return self._pool.map(Block.sweep, self._blocks, repeat(margins), repeat(threshold), repeat(limit))
+
+    def columns(self, position: Sequence[Int64]) -> Iterable[Columns]:
+        return self._pool.map(Block.columns, self._blocks, position)
 
     def close(self) -> None:
         self._pool.shutdown()

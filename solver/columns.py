@@ -8,14 +8,15 @@ A column is one of three kinds, chosen for each by itself, wherever a block is c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from solver import kernels
-from solver.arrays import Float32, Int32, Int64, UInt8
+from solver import kernels, subspace_kernels
+from solver.arrays import Float32, Float64, Int32, Int64, UInt8
 
 # Share of nonzeros from which a column is kept dense. An entry of the matrix costs about a quarter of the time of
 # one in a list (benchmarks/bench_kernel.py); from one half on it takes no more memory than position and value.
@@ -71,6 +72,58 @@ class Columns:
         """What the kernels take."""
         return self.kind, self.indptr, self.indices, self.data, self.dense
 
+    def sizes(self, chosen: Int64) -> Int64:
+        """Bytes that each of these columns takes."""
+        entry = np.where(self.kind[chosen] == kernels.VALUED, 8, 4)
+        listed = entry * (self.indptr[chosen + 1] - self.indptr[chosen])
+        sizes: Int64 = np.where(self.kind[chosen] == kernels.DENSE, 4 * self.n, listed)
+        return sizes
+
+    def diagonal(self, chosen: Int64, working: Float64) -> Float64:
+        """Σ w x² of these columns."""
+        out = np.empty(chosen.size)
+        lists = self.kind, self.indptr, self.indices, self.data
+        subspace_kernels.diagonal(chosen, *lists, working, out)
+        for c in np.flatnonzero(self.kind[chosen] == kernels.DENSE):
+            row = self.dense[self._slot(int(chosen[c]))]
+            out[c] = np.einsum("i,i,i", row, row, working[:, 1], dtype=np.float64)
+        return out
+
+    def select(self, chosen: Int64) -> Columns:
+        """These columns alone, copied; chosen must rise."""
+        kind = self.kind[chosen]
+        indptr = np.concatenate(([0], np.cumsum(self.indptr[chosen + 1] - self.indptr[chosen]))).astype(np.int64)
+        indices = np.empty(int(indptr[-1]), np.int32)
+        subspace_kernels.take(chosen, self.indptr, self.indices, indptr, indices)
+        data = np.empty(indices.size if (kind == kernels.VALUED).any() else 0, np.float32)
+        if data.size:
+            subspace_kernels.take(chosen, self.indptr, self.data, indptr, data)
+        rows = np.cumsum(self.kind == kernels.DENSE)[chosen[kind == kernels.DENSE]] - 1
+        return Columns(self.n, kind, indptr, indices, data, self.dense[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Columns], n: int) -> Columns:
+        """The columns of all parts, in their order; parts come from `select`."""
+        if len(parts) == 1:
+            return parts[0]
+        parts = parts or [cls(n, np.empty(0, np.uint8), np.zeros(1, np.int64), *_empty_lists(n))]
+        valued = any(part.data.size for part in parts)
+        ends = np.cumsum([0, *(part.indptr[-1] for part in parts[:-1])])
+        indptr = np.concatenate([[0], *(part.indptr[1:] + end for part, end in zip(parts, ends, strict=True))])
+        data = [part.data if part.data.size else np.ones(part.indices.size, np.float32) for part in parts]
+        return cls(
+            n,
+            np.concatenate([part.kind for part in parts]),
+            indptr.astype(np.int64),
+            np.concatenate([part.indices for part in parts]),
+            np.concatenate(data) if valued else np.empty(0, np.float32),
+            np.concatenate([part.dense for part in parts]),
+        )
+
+    def _slot(self, j: int) -> int:
+        """The row of `dense` that column j is."""
+        return int((self.kind[:j] == kernels.DENSE).sum())
+
     def _with_dense(self, *, valued: bool) -> Columns:
         """The dense columns moved from the lists into the matrix."""
         is_dense = self.kind == kernels.DENSE
@@ -87,3 +140,7 @@ class Columns:
         indptr = np.concatenate(([0], np.cumsum(np.where(is_dense, 0, sizes)))).astype(np.int64)
         data = self.data[listed][kept] if valued else self.data
         return Columns(self.n, self.kind, indptr, self.indices[listed][kept], data, dense)
+
+
+def _empty_lists(n: int) -> tuple[Int32, Float32, Float32]:
+    return np.empty(0, np.int32), np.empty(0, np.float32), np.empty((0, n), np.float32)

@@ -56,6 +56,32 @@ class SolverOptions:
         return self.tol if self.back_tol is None else self.back_tol
 
 
+@dataclass(frozen=True)
+class DefaultOptions:
+    """What the certified mode is run with.
+
+    tol: the estimated relative suboptimality at which a λ is done.
+    max_gap: the relative duality gap must be below this as well.
+    gap: a strict certificate instead: done only when the relative duality gap itself is at most this.
+    subspace_memory: bytes that the driver's store of columns may take; None means a quarter of the memory available.
+    max_rounds: passes over the data for one λ, at the most.
+    """
+
+    tol: float = 1e-4
+    max_gap: float = 1e-2
+    gap: float | None = None
+    subspace_memory: int | None = None
+    max_rounds: int = 200
+
+    def __post_init__(self) -> None:
+        _require(0 < self.tol < 1, "tol", "lie between 0 and 1", self.tol)
+        _require(0 < self.max_gap < math.inf, "max_gap", "be > 0 and finite", self.max_gap)
+        _require(self.gap is None or 0 < self.gap < 1, "gap", "lie between 0 and 1", self.gap)
+        memory = self.subspace_memory
+        _require(memory is None or memory >= 0, "subspace_memory", "be >= 0", memory)
+        _require(self.max_rounds >= 1, "max_rounds", "be at least 1", self.max_rounds)
+
+
 def _require(holds: bool, name: str, rule: str, found: object) -> None:
     if not holds:
         raise ValueError(f"{name} must {rule}, got {found}")

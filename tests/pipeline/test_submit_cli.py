@@ -50,6 +50,14 @@ def test_fit_prints_a_line_a_round_and_a_table(dataset: str, tmp_path: Path) -> 
     assert "rel. gap" in done.stdout
 
 
+def test_the_certified_algorithm_is_there_and_certifies(dataset: str, tmp_path: Path) -> None:
+    words = ("--algorithm", "default", "--gap", "1e-5", "--path-length", "4", "--quiet")
+    done = submit("fit", dataset, "--output", str(tmp_path / "run"), *words)
+    assert done.returncode == 0, done.stderr
+    for row in pq.read_table(tmp_path / "run" / "path.parquet").to_pylist():
+        assert row["gap"] <= 1e-5 * row["objective"]
+
+
 def test_quiet_prints_nothing(dataset: str, tmp_path: Path) -> None:
     done = submit("fit", dataset, "--output", str(tmp_path / "run"), "--path-length", "2", "--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -87,6 +95,8 @@ def test_round_limit_is_a_warning_that_says_the_gap(dataset: str, tmp_path: Path
         (["--lambdas", "1,x"], "expected numbers separated by commas"),
         (["--tol", "-1"], "tol must be > 0"),
         (["--path-ratio", "2"], "path ratio must lie between 0 and 1"),
+        (["--gap", "0.01"], "--gap does not go with --algorithm paper"),
+        (["--algorithm", "default", "--gamma", "0.1"], "--gamma does not go with --algorithm default"),
         (["--blocks", "9"], "blocks must lie in 1..2"),
         (["--max-round", "9"], "--max-rounds"),
         (["--memory-limit", "lots"], "expected a size such as 512MB"),

@@ -1,0 +1,345 @@
+"""The subspace search: f minimised over the coordinates of a working set, with their full Hessian.
+
+This is the paper's line search, O(n + p) data at one place, widened from one direction to the space of all active
+features. Proximal Newton: a quadratic model at the iterate, a few cycles of coordinate descent on it, a line search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from solver import kernels, subspace_kernels
+from solver.arrays import Coefficients, Float64, Int64
+from solver.examples import Examples
+from solver.gap import duality_gap
+from solver.linesearch import Direction, Found, Ray, line_search
+from solver.options import SolverOptions
+from solver.store import Store
+
+CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
+ITERATIONS = 40  # of conjugate gradients on a face
+ALONE = 10  # cycles of coordinate descent in a turn where conjugate gradients do not help
+SCALES = (1.0, 0.25, 0.0625)  # of the step along a face, tried in turn
+FLAT = 1e-6  # of the curvature that columns would have if none depended on others: less is none
+GRAM_CYCLES = 20  # of coordinate descent on a Gram matrix, before the face is solved exactly
+GRAM_FACES = 30  # solved on one model
+GRAM_SHARE = 0.01  # there, how much further cycles go on, compared with cycles over columns
+MOST_GRAM = 3000  # columns that a Gram matrix is formed of
+GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a column in a cycle
+SPARED = 30  # cycles over the columns that a Gram matrix spares
+STALE = 0.25  # relative change of the weights up to which a Gram matrix is used again
+STRETCH = 4096  # examples multiplied at a time
+TURNS = 3  # of both, on one quadratic model: at first more are better spent on the next model
+MOST_TURNS = 10  # once steps of full length say that the model holds
+SHARE = 0.1  # a cycle that lowers the model by less than this share of the best one is the last
+FINE_SHARE = 0.01  # the same, once only the gap is left to close
+LEAST_WEIGHT = 1e-10  # w is held above this, so that examples far on one side leave the model bounded
+NEAR = 0.9  # a coefficient at zero whose slope is below this share of λ sits out a Newton step
+LEAST_LEFT = 0.25  # of the last step's gain is taken to be left after it, however fast steps are closing in
+SAFETY = 2.0  # what is left may be so much more than it seems
+SLOWEST = 0.95  # Newton steps are taken to gain at least this factor on each other, when extrapolated
+ROUNDING = 1e-14  # a relative rise of f that is no rise
+
+_SEARCH = SolverOptions()
+
+
+class Subspace:
+    """β over the working set `position`, the margins, and f. The margins given are changed in place."""
+
+    def __init__(
+        self, store: Store, position: Int64, beta: Coefficients, margins: Float64, examples: Examples, lam: float
+    ) -> None:
+        self.position, self.margins, self.lam = position, margins, lam
+        self.store, self._signed = store, examples.signed
+        self.slots = store.slots(position)
+        self.beta = np.zeros(position.size)
+        self.beta[np.searchsorted(position, beta.position)] = beta.value
+        self._working = np.empty((margins.size, 2))
+        self.r, self.w = np.empty(margins.size), np.empty(margins.size)
+        self.g, self.h = np.empty(position.size), np.empty(position.size)
+        self.objective = kernels.loss(margins, self._signed) + lam * float(np.abs(self.beta).sum())
+        self.remaining = np.inf
+        self.steps = self.cycles = 0
+        self.stuck = False
+        self._left = 0.0
+        self.gram: _Gram | None = None
+
+    @property
+    def coefficients(self) -> Coefficients:
+        chosen = np.flatnonzero(self.beta)
+        return Coefficients(self.position[chosen], self.beta[chosen])
+
+    def minimise(self, enough: float, max_gap: float, limit: int = 100) -> None:
+        """Newton steps until `remaining`, what is left to gain, and the gap of the working set are small enough.
+
+        Both limits are relative to f as it falls.
+        """
+        gains: list[float] = []
+        self._cap = TURNS
+        for _ in range(limit):
+            self._expand()
+            possible, asked = self._possible(), enough * self.objective
+            if possible == 0.0:
+                self.remaining = 0.0
+            if max(self.remaining, possible) <= asked and self._gap() <= max_gap * self.objective:
+                self.remaining = max(self.remaining, possible)
+                return
+            before = self.objective
+            if not self._newton_step(asked, fine=self.remaining <= asked):
+                self.remaining, self.stuck = possible, True
+                return
+            gains.append(before - self.objective)
+            self.remaining = max(SAFETY * extrapolated(gains), 2.0 * self._left)
+
+    def _gap(self) -> float:
+        """The duality gap of the problem restricted to the working set."""
+        largest = float(np.abs(self.g).max(initial=0.0))
+        return duality_gap(self.objective, self.margins, self._signed, self.lam, largest)
+
+    def _expand(self) -> None:
+        """The quadratic model at β: residual, weights, slopes, and the Hessian's diagonal."""
+        kernels.working_response(self.margins, self._signed, self._working)
+        subspace_kernels.unpack(self._working, self._signed, LEAST_WEIGHT, self.r, self.w)
+        self.store.sums(self.slots, self.r, self.w, self.g, self.h)
+
+    def _possible(self) -> float:
+        """What single coordinates could gain, each by itself, summed."""
+        return float(single_gains(self.g, self.h, self.beta, self.lam).sum())
+
+    def _newton_step(self, enough: float, *, fine: bool) -> bool:
+        """Minimise the model roughly, search along the step, make it; False where there is none."""
+        self.steps += 1
+        model = _Model(self)
+        ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (0.02 * enough, SHARE)))
+        self.cycles += model.cycles
+        self._left = model.left
+        alpha = self._move(model.d)
+        if alpha == 1.0 and not ended:
+            self._cap = min(2 * self._cap, MOST_TURNS)
+        return alpha > 0.0
+
+    def _move(self, d: Float64) -> float:
+        """Step along d as far as the line search says; returns that step size."""
+        step = Coefficients.from_dense(d)
+        dmargins = self.store.product(self.slots[step.position], step.value)
+        ray = Ray(
+            self.margins,
+            self._signed,
+            self.beta,
+            float(np.abs(self.beta).sum()),
+            Direction(step, dmargins, 0.0),
+            self.lam,
+        )
+        found = line_search(ray, self.objective, _SEARCH)
+        if found.alpha == 0.0:
+            # Near the optimum f no longer shows what a step gains, where the slopes, and so the gap, still do.
+            if not found.at_one <= self.objective * (1.0 + ROUNDING):
+                return 0.0
+            found = Found(1.0, found.at_one, found.at_one, found.descent)
+        kernels.move_coefficients(self.beta, found.alpha, *step)
+        kernels.move(self.margins, found.alpha, dmargins)
+        self.objective = found.objective
+        return found.alpha
+
+
+@dataclass(frozen=True)
+class _Gram:
+    """XᵀWX over the coordinates `order`, as it was with the weights w."""
+
+    order: Int64
+    G: Float64
+    w: Float64
+
+
+class _Model:
+    """The quadratic model at β: coordinate descent in d = Δβ, and conjugate gradients."""
+
+    def __init__(self, at: Subspace) -> None:
+        self._at = at
+        self.d = np.zeros(at.position.size)
+        self._start = at.r.copy()
+        self._order = np.flatnonzero(((at.beta != 0.0) | (np.abs(at.g) > NEAR * at.lam)) & (at.h > 0.0))
+        self.cycles = 0
+        self.left = 0.0  # what more cycles would gain, if they go on as the last two
+
+    def descend(self, limit: int, least: float, share: float) -> bool:
+        """Cycles of coordinate descent find the face, conjugate gradients go along it, by turns.
+
+        Ends when a cycle after a run along the face gains less than `share` of all that was gained, or `least`, and
+        True is returned; or at the limit of turns.
+        """
+        if self._gram_pays():
+            return self._by_gram(least, share)
+        at, count, slack, total = self._at, self._order.size, np.inf, 0.0
+        along, cycles = True, CYCLES
+        for turn in range(limit):
+            for _ in range(cycles):
+                count, slack, gain = subspace_kernels.descend(
+                    at.slots, *at.store.arrays, at.beta, at.h, at.lam, at.r, at.w, self.d, self._order, count, slack
+                )
+                self.cycles += 1
+                total += gain
+                if gain <= max(share * total, least):
+                    break
+            self.left = 2.0 * gain
+            if turn and gain <= max(share * total, least):
+                return True
+            if along:
+                face = self._along_face(share, max(least, 0.1 * share * total))
+                total += face
+                # Where columns depend on each other, signs change before anything is gained: cycles do better.
+                along = face > gain
+            cycles = 1 if along else ALONE
+        return False
+
+    def _gram_pays(self) -> bool:
+        """Is the Gram matrix, k² n multiplications by BLAS, cheaper than the cycles that it spares?"""
+        at, k = self._at, self._order.size
+        kind, lo, hi = at.store.arrays[:3]
+        slots = at.slots[self._order]
+        entries = float(np.where(kind[slots] == subspace_kernels.DENSE, 0.25 * at.r.size, hi[slots] - lo[slots]).sum())
+        return bool(0 < k <= MOST_GRAM and k * k * at.r.size * GRAM_COST < SPARED * entries)
+
+    def _by_gram(self, least: float, share: float) -> bool:
+        """Minimise the model all but exactly, by coordinate descent on the Gram matrix: no pass over the examples."""
+        at = self._at
+        order, G = self._stale_gram() or (self._order, self._gram())
+        q, beta, d = at.g[order], at.beta[order], np.zeros(order.size)
+        ended = False
+        for face in range(GRAM_FACES):
+            cycles, gain = subspace_kernels.descend_gram(
+                G, q, beta, d, at.lam, GRAM_CYCLES, GRAM_SHARE * share, GRAM_SHARE * least
+            )
+            ended = cycles < GRAM_CYCLES
+            if (face and ended) or not _solve_face(G, q, beta, d, at.lam):
+                break
+        self.d[order] = d
+        self.cycles += 1
+        self.left = 2.0 * gain
+        return bool(ended)
+
+    def _gram(self) -> Float64:
+        """XᵀWX over the order: products in float32, a stretch of examples at a time, summed in float64."""
+        at, slots, k = self._at, self._at.slots[self._order], self._order.size
+        kind, lo, hi, start, *lists = at.store.arrays
+        root, cursor = np.sqrt(at.w).astype(np.float32), lo[slots].copy()
+        G, part = np.zeros((k, k)), np.empty((k, min(STRETCH, at.r.size)), np.float32)
+        for first in range(0, at.r.size, STRETCH):
+            last = min(first + STRETCH, at.r.size)
+            subspace_kernels.spread_scaled(slots, kind, start, lo, hi, *lists, cursor, root, first, last, part)
+            here = part[:, : last - first]
+            G += here @ here.T
+        # Rounding in float32 must not leave a direction without curvature.
+        G.flat[:: k + 1] = at.h[self._order] * (1.0 + 1e-6)
+        at.gram = _Gram(self._order.copy(), G, at.w.copy())
+        return G
+
+    def _stale_gram(self) -> tuple[Int64, Float64] | None:
+        """The last Gram matrix, while the weights have hardly changed and no other coordinate has reason to move."""
+        at, last = self._at, self._at.gram
+        if last is None or float(np.abs(at.w - last.w).sum()) > STALE * float(last.w.sum()):
+            return None
+        known = np.isin(self._order, last.order, assume_unique=True)
+        if (np.abs(at.g[self._order[~known]]) > at.lam).any():
+            return None
+        order = self._order[known]
+        rows = np.searchsorted(last.order, order)
+        return order, last.G[np.ix_(rows, rows)]
+
+    def _along_face(self, share: float, least: float) -> float:
+        """Conjugate gradients over the coefficients that are not zero, their signs held; returns the gain."""
+        at = self._at
+        face = np.flatnonzero(at.beta + self.d)
+        if face.size < 2:
+            return 0.0
+        before, old, kept = self._value(self.d, at.r), self.d[face], at.r.copy()
+        signs = np.sign(at.beta[face] + old)
+        step = self._conjugate(at.slots[face], signs, at.h[face], share, least)
+        for scale in SCALES:
+            # Coefficients that would change sign stop at zero.
+            stays = (at.beta[face] + old + scale * step) * signs > 0.0
+            new = np.where(stays, old + scale * step, -at.beta[face])
+            at.r[:] = kept - at.w * at.store.product(at.slots[face], new - old)
+            self.d[face] = new
+            gain = before - self._value(self.d, at.r)
+            if gain >= 0.0:
+                return gain
+        self.d[face], at.r[:] = old, kept
+        return 0.0
+
+    def _conjugate(self, slots: Int64, signs: Float64, h: Float64, share: float, least: float) -> Float64:
+        """Solve H δ = −∇ on the face, preconditioned by H's diagonal, until an iteration gains little."""
+        at = self._at
+        residual, image = np.empty(slots.size), np.empty(slots.size)
+        at.store.slopes(slots, at.r, residual)
+        residual -= at.lam * signs
+        step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
+        last = np.inf
+        for _ in range(ITERATIONS):
+            scaled = residual / h
+            energy = float(residual @ scaled)
+            if energy <= 0.0:
+                break
+            direction = scaled + (energy / last) * direction
+            last = energy
+            at.store.slopes(slots, at.w * at.store.product(slots, direction), image)
+            bend = float(direction @ image)
+            if bend <= FLAT * float(direction @ (h * direction)):
+                break
+            alpha = energy / bend
+            step += alpha * direction
+            residual -= alpha * image
+            self.cycles += 1
+            total += 0.5 * alpha * energy
+            if 0.5 * alpha * energy <= max(0.1 * share * total, least):
+                break
+        return step
+
+    def _value(self, d: Float64, r: Float64) -> float:
+        at = self._at
+        loss = subspace_kernels.model_loss(self._start, r, at.w)
+        return float(loss + at.lam * subspace_kernels.l1_norm(at.beta, d))
+
+
+def _solve_face(G: Float64, q: Float64, beta: Float64, d: Float64, lam: float) -> bool:
+    """Go to the minimum over the coefficients that are not zero, or up to where the first of them becomes zero.
+
+    d and q = g − Gd are changed in place. False where there is no face, or no way to solve on it.
+    """
+    face = np.flatnonzero(beta + d)
+    if face.size == 0:
+        return False
+    now = beta[face] + d[face]
+    try:
+        step = np.linalg.solve(G[np.ix_(face, face)], q[face] - lam * np.sign(now))
+    except np.linalg.LinAlgError:
+        return False
+    crossing = (now + step) * now < 0.0
+    reach = np.where(crossing, -now / np.where(crossing, step, 1.0), 1.0)
+    scale = float(reach.min())
+    change = scale * step
+    new = d[face] + change
+    new[crossing & (reach <= scale)] = -beta[face][crossing & (reach <= scale)]
+    q -= G[:, face] @ (new - d[face])
+    d[face] = new
+    return bool(np.isfinite(d).all())
+
+
+def extrapolated(gains: list[float]) -> float:
+    """What further steps would gain, at the slower of the paces of the last two."""
+    paces = [min(b / a, SLOWEST) if a > 0.0 else 0.0 for a, b in pairwise(gains[-3:])]
+    pace = max(paces, default=0.5)
+    return gains[-1] * max(pace / (1.0 - pace), LEAST_LEFT)
+
+
+def single_gains(g: Float64, h: Float64, beta: Float64, lam: float) -> Float64:
+    """What f, as its quadratic model has it, would fall by if one coordinate alone were minimised; g is −∇L."""
+    safe = np.maximum(h, np.finfo(float).tiny)
+    target = g + h * beta
+    new = np.sign(target) * np.maximum(np.abs(target) - lam, 0.0) / safe
+    d = np.where(h > 0.0, new - beta, 0.0)
+    gains: Float64 = g * d - 0.5 * h * d * d - lam * (np.abs(beta + d) - np.abs(beta))
+    return np.maximum(gains, 0.0)

@@ -1,0 +1,352 @@
+"""The certified mode: the optimum that paper mode and LIBLINEAR find, a gap that is a bound, and any budget."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import sparse
+
+from solver import (
+    Block,
+    Coefficients,
+    Columns,
+    ConvergenceWarning,
+    DefaultOptions,
+    Examples,
+    RoundRecord,
+    Solution,
+    SolverOptions,
+    ThreadBlocks,
+    certified_path,
+    lambda_grid,
+    lambda_max,
+    solve,
+    solve_path,
+    subspace_kernels,
+)
+from solver.store import Store
+
+NAMES = ["tall", "wide", "sparse", "one_hot", "dense", "mixed"]
+TIGHT = SolverOptions.paper(tol=1e-13, max_rounds=20_000)
+
+
+def matrix(X: Any) -> sparse.csc_matrix:
+    return sparse.csc_matrix(np.asarray(X, dtype=np.float32))
+
+
+def path(
+    X: Any, examples: Examples, options: DefaultOptions | None = None, length: int = 10, M: int = 2, **more: Any
+) -> list[Solution]:
+    X = X if sparse.issparse(X) else matrix(X)
+    with ThreadBlocks.from_csc(X, examples, M, threads=2) as blocks:
+        largest = lambda_max(blocks, examples)
+        lambdas = lambda_grid(largest, length)
+        return list(certified_path(blocks, examples, lambdas, options or DefaultOptions(), largest=largest, **more))
+
+
+def best(X: Any, examples: Examples, length: int = 10) -> list[float]:
+    """The optimum at every λ of the path: the strictest certificate, cross-checked against paper mode elsewhere."""
+    X = X if sparse.issparse(X) else matrix(X)
+    return [s.objective - s.gap for s in path(X, examples, DefaultOptions(gap=1e-8, max_rounds=500), length)]
+
+
+def within(found: Iterable[Solution], optima: Iterable[float], tol: float = 1e-4) -> None:
+    for solution, optimum in zip(found, optima, strict=True):
+        assert solution.converged
+        assert solution.objective <= optimum * (1 + tol) + 1e-12
+        assert solution.objective - optimum <= solution.gap + 1e-9 * optimum
+        assert solution.gap <= 1e-2 * solution.objective
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("M", [1, 3])
+def test_the_objective_is_within_tol_of_paper_mode_run_to_tightness(
+    make: Callable[..., Any], objective: Callable[..., float], name: str, M: int
+) -> None:
+    X, examples = make(name)
+    found = path(X, examples, M=M, length=8)
+    with ThreadBlocks.from_csc(X, examples, 1) as blocks:
+        optima = [solve(blocks, examples, s.lam, TIGHT).objective for s in found]
+    within(found, optima)
+    for solution in found:
+        assert solution.objective == pytest.approx(objective(X, examples, solution.lam, solution.beta), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_strict_gap_is_reached_and_agrees_with_paper_mode(make: Callable[..., Any], name: str) -> None:
+    X, examples = make(name)
+    found = path(X, examples, DefaultOptions(gap=1e-7), length=6)
+    with ThreadBlocks.from_csc(X, examples, 1) as blocks:
+        optima = [solve(blocks, examples, s.lam, TIGHT).objective for s in found]
+    for solution, optimum in zip(found, optima, strict=True):
+        assert solution.gap <= 1e-7 * solution.objective
+        assert solution.objective == pytest.approx(optimum, rel=2e-7)
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+def test_the_estimate_errs_on_the_safe_side(make: Callable[..., Any], tol: float) -> None:
+    for name in NAMES:
+        X, examples = make(name)
+        within(path(X, examples, DefaultOptions(tol=tol), length=10), best(X, examples), tol)
+
+
+def correlated(seed: int, n: int, p: int) -> Any:
+    """All features share a few factors."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 3)) @ rng.normal(size=(3, p)) + 0.1 * rng.normal(size=(n, p))
+
+
+@pytest.mark.parametrize(("n", "p"), [(500, 40), (60, 300)])
+def test_strongly_correlated_features_are_no_trap(n: int, p: int) -> None:
+    X = correlated(0, n, p)
+    rng = np.random.default_rng(1)
+    examples = Examples.of(np.where(X[:, 0] - X[:, 1] + rng.normal(size=n) > 0, 1, -1))
+    within(path(X, examples), best(X, examples))
+
+
+def labelled(seed: int, n: int = 60, p: int = 7) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    return X, np.where(X[:, 0] + rng.normal(size=n) > 0, 1, -1)
+
+
+def test_duplicate_constant_and_empty_columns_and_empty_rows() -> None:
+    X, y = labelled(0)
+    y[:20] = 1
+    plain = np.hstack([X, np.ones((60, 1))])
+    padded = np.zeros((70, 20))
+    padded[:60, 1:9], padded[:60, 10:18] = plain, plain
+    optima = best(plain, Examples.of(y))
+    found = path(padded, Examples.of(np.concatenate((y, np.ones(10, int)))))
+    within(found, [f + 10 * np.log(2.0) for f in optima])
+    assert not any(set(s.beta.position.tolist()) & {0, 9, 18, 19} for s in found)
+
+
+@pytest.mark.parametrize("label", [-1, 1])
+def test_one_class_only(label: int) -> None:
+    X, _ = labelled(1)
+    examples = Examples.of(np.full(60, label))
+    found = path(np.abs(X), examples)
+    within(found, best(np.abs(X), examples))
+    assert all(np.sign(s.beta.value).tolist() == [label] * s.nonzeros for s in found)
+
+
+def test_separable_data_at_tiny_lambda_ends_and_stays_finite() -> None:
+    X, _ = labelled(4, n=40, p=6)
+    examples = Examples.of(np.where(X @ np.arange(1.0, 7.0) > 0, 1, -1))
+    found = path(X, examples, length=40)
+    assert all(np.isfinite(s.objective) and s.converged for s in found)
+    within(found[:25], best(X, examples, 25))
+    assert found[-1].objective < 1e-3 * found[0].objective
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_values_of_very_different_size(scale: float) -> None:
+    X, y = labelled(5)
+    X[:, ::2] *= scale
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        found = path(X, Examples.of(y))
+    within(found, best(X, Examples.of(y)))
+
+
+def test_weights_are_repeated_rows() -> None:
+    X, y = labelled(6)
+    times = np.random.default_rng(0).integers(0, 4, 60)
+    repeated = path(np.repeat(X, times, axis=0), Examples.of(np.repeat(y, times)), DefaultOptions(gap=1e-9))
+    weighted = path(X, Examples.of(y, times), DefaultOptions(gap=1e-9))
+    for a, b in zip(repeated, weighted, strict=True):
+        assert b.lam == pytest.approx(a.lam, rel=1e-9)
+        assert b.objective == pytest.approx(a.objective, rel=1e-8)
+
+
+def test_from_lambda_max_up_the_solution_is_exactly_zero(make: Callable[..., Any]) -> None:
+    X, examples = make("sparse")
+    with ThreadBlocks.from_csc(X, examples, 2) as blocks:
+        largest = lambda_max(blocks, examples)
+        lambdas = [2 * largest, largest, 0.99 * largest]
+        above, at, below = certified_path(blocks, examples, lambdas, DefaultOptions(), largest=largest)
+    assert (above.nonzeros, at.nonzeros, at.rounds, at.gap) == (0, 0, 0, 0.0)
+    assert below.converged
+
+
+@given(
+    X=arrays(np.float32, st.tuples(st.integers(1, 12), st.integers(1, 6)), elements=st.integers(-3, 3)),
+    seed=st.integers(0, 99),
+    k=st.integers(1, 12),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_small_matrix_gives_a_certified_solution(
+    objective: Callable[..., float], X: Any, seed: int, k: int
+) -> None:
+    examples = Examples.of(np.random.default_rng(seed).choice([-1, 1], X.shape[0]))
+    with ThreadBlocks.from_csc(matrix(X), examples, 1) as blocks:
+        largest = lambda_max(blocks, examples)
+        if largest == 0.0:
+            return
+        lam = largest / 2**k
+        (solution,) = certified_path(blocks, examples, [lam], DefaultOptions(), largest=largest)
+        (strict,) = certified_path(blocks, examples, [lam], DefaultOptions(gap=1e-6), largest=largest)
+    assert solution.converged and strict.converged
+    assert solution.objective == pytest.approx(objective(matrix(X), examples, lam, solution.beta), rel=1e-9)
+    assert solution.objective <= strict.objective * (1 + 1e-4)
+    assert strict.gap <= 1e-6 * strict.objective
+
+
+# --- the working set and the budget -------------------------------------------------------------------------
+
+
+def test_the_working_set_changes_nothing(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    X, examples = make("wide")
+    strict = DefaultOptions(gap=1e-8)
+    chosen = path(X, examples, strict)
+    monkeypatch.setattr("solver.certified.ENTER", -1.0)
+    everything = path(X, examples, strict)
+    for a, b in zip(chosen, everything, strict=True):
+        assert a.objective == pytest.approx(b.objective, rel=2e-8)
+
+
+@pytest.mark.parametrize("budget", ["nothing", "a tenth", "half"])
+@pytest.mark.parametrize("name", ["sparse", "mixed", "one_hot"])
+def test_a_small_budget_reaches_the_same_certificate(make: Callable[..., Any], name: str, budget: str) -> None:
+    X, examples = make(name)
+    whole = Columns.from_csc(X.indptr, X.indices, X.data, examples.n).nbytes
+    memory = {"nothing": 0, "a tenth": whole // 10, "half": whole // 2}[budget]
+    found = path(X, examples, DefaultOptions(subspace_memory=memory, max_rounds=5000), length=8)
+    within(found, best(X, examples, 8))
+
+
+def test_columns_leave_the_store_when_others_need_the_room(make: Callable[..., Any]) -> None:
+    X, examples = make("mixed")
+    columns = Columns.from_csc(X.indptr, X.indices, X.data, examples.n)
+    store = Store(examples.n, columns.count, 1 << 20)
+    everything = np.arange(columns.count)
+    store.add(everything[9:], columns.select(everything[9:]))
+    store.add(everything[:9], columns.select(everything[:9]))
+    kept = everything[4:20]
+    full = store.nbytes
+    store.keep(kept)
+    assert store.nbytes < full
+    assert store.missing(everything).tolist() == [*range(4), *range(20, columns.count)]
+    weights, out = np.random.default_rng(0).normal(size=kept.size), np.zeros(examples.n)
+    subspace_kernels.product(store.slots(kept), *store.arrays, weights, out)
+    np.testing.assert_allclose(out, X[:, kept].astype(np.float64) @ weights, rtol=1e-6, atol=1e-9)
+
+
+class Streamed:
+    """Columns made anew each time, a few at once."""
+
+    def __init__(self, X: sparse.csc_matrix) -> None:
+        self._X = X
+
+    def __iter__(self) -> Any:
+        for first in range(0, self._X.shape[1], 7):
+            part = self._X[:, first : first + 7]
+            yield Columns.from_csc(part.indptr, part.indices, part.data, part.shape[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_streamed_and_resident_columns_give_the_same(make: Callable[..., Any], name: str) -> None:
+    X, examples = make(name)
+    paths = []
+    for source in (Streamed(X), list(Streamed(X))):
+        with ThreadBlocks([Block(source, X.shape[1], examples)]) as blocks:
+            largest = lambda_max(blocks, examples)
+            lambdas = lambda_grid(largest, 6)
+            paths.append(list(certified_path(blocks, examples, lambdas, DefaultOptions(), largest=largest)))
+    for a, b in zip(*paths, strict=True):
+        assert (a.objective, a.gap, a.rounds) == (b.objective, b.gap, b.rounds)
+        assert np.array_equal(a.beta.value, b.beta.value)
+
+
+# --- sweeps and columns -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sweep_lists_what_is_above_the_threshold_with_slope_and_curvature(
+    make: Callable[..., Any], name: str
+) -> None:
+    X, examples = make(name)
+    margins = np.random.default_rng(0).normal(size=examples.n)
+    p = 1.0 / (1.0 + np.exp(-margins))
+    wide = X.toarray().astype(np.float64)
+    slopes, curvature = wide.T @ ((examples.signed + 1) / 2 - p), (wide**2).T @ (p * (1 - p))
+    block = Block(list(Streamed(X)), X.shape[1], examples)
+    threshold = float(np.median(np.abs(slopes)))
+    for sweep in (block.sweep(margins, threshold, 1000), block.sweep(None, threshold, 1000)):
+        assert sweep.max_gradient == pytest.approx(np.abs(slopes).max(), rel=1e-9)
+        assert sweep.position.tolist() == np.flatnonzero(np.abs(slopes) > threshold).tolist()
+        np.testing.assert_allclose(sweep.gradient, slopes[sweep.position], rtol=1e-9)
+        np.testing.assert_allclose(sweep.curvature, curvature[sweep.position], rtol=1e-9)
+    few = block.sweep(None, threshold, 3)
+    assert few.position.tolist() == sorted(np.argsort(-np.abs(slopes))[:3].tolist())
+    columns = block.columns(sweep.position)
+    alone = Block([columns], columns.count, examples).sweep(margins, -1.0, 1000)
+    np.testing.assert_allclose(alone.gradient, sweep.gradient, rtol=1e-12)
+    assert int(sweep.nbytes.sum()) <= columns.nbytes
+
+
+# --- the path -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("done", [1, 4])
+def test_a_path_taken_up_again_goes_on_as_if_never_cut(make: Callable[..., Any], name: str, done: int) -> None:
+    X, examples = make(name)
+    whole = path(X, examples)
+    stored = Coefficients(whole[done - 1].beta.position.copy(), whole[done - 1].beta.value.copy())
+    rest = path(X, examples, done=done, beta=stored)
+    for a, b in zip(whole[done:], rest, strict=True):
+        assert b.objective == pytest.approx(a.objective, rel=1e-9)
+        np.testing.assert_allclose(b.beta.dense(X.shape[1]), a.beta.dense(X.shape[1]), rtol=1e-6, atol=1e-9)
+
+
+def test_every_round_is_reported_and_the_objective_never_rises(make: Callable[..., Any]) -> None:
+    X, examples = make("mixed")
+    trace: list[RoundRecord] = []
+    for solution in path(X, examples, on_round=trace.append):
+        mine = [r for r in trace if r.lambda_index == solution.lambda_index]
+        assert [r.round for r in mine] == list(range(1, solution.rounds + 1))
+        assert all(b.objective <= a.objective * (1 + 1e-12) for a, b in pairwise(mine))
+        assert mine[-1].nonzeros == solution.nonzeros
+
+
+def test_few_rounds_where_paper_mode_takes_many(make: Callable[..., Any]) -> None:
+    X, examples = make("one_hot")
+    found = path(X, examples)
+    with ThreadBlocks.from_csc(X, examples, 2) as blocks, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        largest = lambda_max(blocks, examples)
+        paper = list(solve_path(blocks, examples, [s.lam for s in found], SolverOptions(tol=1e-6), largest=largest))
+    rounds = sum(s.rounds for s in found)
+    assert rounds <= 4 * len(found)
+    assert rounds < sum(s.rounds for s in paper)
+
+
+def test_a_certificate_out_of_reach_is_told_with_the_distance(make: Callable[..., Any]) -> None:
+    X, examples = make("sparse")
+    with pytest.warns(ConvergenceWarning, match=r"relative duality gap .*; a relative gap of 1e-15 was asked for"):
+        found = path(X, examples, DefaultOptions(gap=1e-15, max_rounds=3, subspace_memory=0), length=2)
+    assert not found[-1].converged
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tol": 0.0}, "tol must lie between 0 and 1"),
+        ({"gap": -1.0}, "gap must lie between 0 and 1"),
+        ({"subspace_memory": -1}, "subspace_memory must be >= 0"),
+        ({"max_rounds": 0}, "max_rounds must be at least 1"),
+        ({"max_gap": float("nan")}, "max_gap must be > 0"),
+    ],
+)
+def test_impossible_options_are_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        DefaultOptions(**change)
