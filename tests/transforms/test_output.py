@@ -535,8 +535,10 @@ def _environment() -> dict[str, str]:
 
 def _start(folder: Path, *options: str) -> subprocess.Popen[str]:
     arguments = ["in.svm", "out", "--block-size", "4kB", "--partitions", "3", "--workers", "1", "--quiet", *options]
+    # A shell starts background jobs deaf to Ctrl-C, and with them this suite and all that it starts.
+    listening = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {MAIN}"
     return subprocess.Popen(
-        [sys.executable, "-c", MAIN, *arguments],
+        [sys.executable, "-c", listening, *arguments],
         cwd=folder,
         env=_environment(),
         stderr=subprocess.PIPE,
