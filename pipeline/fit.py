@@ -30,8 +30,8 @@ from transforms.storage import StorageOptions
 
 RESIDENCIES = ("auto", "memory", "stream")
 ALGORITHMS: dict[str, type[SolverOptions] | type[DefaultOptions]] = {
-    "paper": SolverOptions,
     "default": DefaultOptions,
+    "paper": SolverOptions,
 }
 
 
@@ -86,7 +86,7 @@ def fit_path(
     dataset: str | Dataset,
     output: str,
     *,
-    algorithm: str = "paper",
+    algorithm: str | None = None,
     options: SolverOptions | DefaultOptions | None = None,
     path: PathOptions | None = None,
     blocks: int | None = None,
@@ -99,8 +99,8 @@ def fit_path(
 ) -> Run:
     """Fit the whole path, and store it in the run folder `output`.
 
-    algorithm: "paper", d-GLMNET exactly as published, run with SolverOptions; or "default", subspace search with a
-    certificate, run with DefaultOptions.
+    algorithm: "default", subspace search with a certificate, run with DefaultOptions; or "paper", d-GLMNET exactly as
+    published, run with SolverOptions. Without it, the one whose options are given.
     client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
     blocks: M of the paper; by default one for each thread of the cluster.
     residency: keep columns in the workers' memory, or stream them from Parquet in each round; auto chooses memory where
@@ -108,6 +108,8 @@ def fit_path(
     """
     storage = StorageOptions(storage_options or {})
     opened = open_dataset(dataset, storage) if isinstance(dataset, str) else dataset
+    if algorithm is None:
+        algorithm = "paper" if isinstance(options, SolverOptions) else "default"
     options = _options(algorithm, options)
     path, watcher = path or PathOptions(), watcher or NoWatcher()
     _check(opened, path, residency, resume, overwrite, blocks)

@@ -71,7 +71,7 @@ def test_the_run_says_how_it_was_made_and_counts_its_rounds(client: Client, data
 def test_a_small_budget_gives_the_same_models(client: Client, dataset: Dataset, tmp_path: Path, memory: int) -> None:
     path = PathOptions(length=5)
     small = DefaultOptions(subspace_memory=memory, max_rounds=2000)
-    fit_path(dataset, str(tmp_path / "large"), algorithm="default", path=path, client=client)
+    fit_path(dataset, str(tmp_path / "large"), path=path, client=client)
     fit_path(dataset, str(tmp_path / "small"), algorithm="default", options=small, path=path, client=client)
     for a, b in zip(rows(tmp_path / "large"), rows(tmp_path / "small"), strict=True):
         assert b["converged"]
@@ -103,7 +103,7 @@ def test_a_run_cut_off_goes_on_to_the_same_path(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"algorithm": "fast"}, "algorithm must be one of paper, default"),
+        ({"algorithm": "fast"}, "algorithm must be one of default, paper"),
         ({"algorithm": "default", "options": SolverOptions()}, "takes DefaultOptions, got SolverOptions"),
         ({"algorithm": "paper", "options": DefaultOptions()}, "takes SolverOptions, got DefaultOptions"),
     ],

@@ -162,7 +162,7 @@ def test_an_evaluated_run_is_resumed_and_evaluated_again(client: Client, write: 
     assert PathModel.load(run).best() in (0, 1)
     fit_path(str(tmp_path / "train"), run, path=PathOptions(length=4), resume=True, client=client)
     assert PathModel.load(run).best() is None
-    times = ("seconds", "line_search_seconds")
+    times = ("seconds", "line_search_seconds", "rounds")  # a path taken up again costs a sweep more
     for row, old in zip(evaluate(run, text, client=client).path, first.path, strict=True):
         kept = {name: value for name, value in row.items() if name not in times}
         assert kept == pytest.approx({name: value for name, value in old.items() if name not in times}, rel=1e-6)

@@ -193,11 +193,13 @@ class StopAfter:
 @pytest.mark.parametrize("after", [1, 3])
 def test_resumed_run_ends_with_the_same_path(client: Client, dataset: Dataset, tmp_path: Path, after: int) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    fit_path(dataset, str(whole), path=PathOptions(length=6), client=client)
+    fit_path(dataset, str(whole), algorithm="paper", path=PathOptions(length=6), client=client)
     with pytest.raises(KeyboardInterrupt):
-        fit_path(dataset, str(cut), path=PathOptions(length=6), client=client, watcher=StopAfter(after))
+        fit_path(
+            dataset, str(cut), algorithm="paper", path=PathOptions(length=6), client=client, watcher=StopAfter(after)
+        )
     assert len(stored_path(cut)) == after
-    fit_path(dataset, str(cut), path=PathOptions(length=6), client=client, resume=True)
+    fit_path(dataset, str(cut), algorithm="paper", path=PathOptions(length=6), client=client, resume=True)
     assert contents(cut) == contents(whole)
 
 
@@ -205,11 +207,11 @@ def test_coefficients_written_before_a_crash_do_not_count(client: Client, datase
     """path.parquet is written last: what other files hold beyond it is of a λ that was not finished."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for run in (whole, cut):
-        fit_path(dataset, str(run), path=PathOptions(length=4), client=client)
+        fit_path(dataset, str(run), algorithm="paper", path=PathOptions(length=4), client=client)
     pq.write_table(pq.read_table(cut / "path.parquet").slice(0, 2), cut / "path.parquet")
     text = (cut / "run.json").read_text()
     (cut / "run.json").write_text(text.replace('"complete": true', '"complete": false'))
-    fit_path(dataset, str(cut), path=PathOptions(length=4), client=client, resume=True)
+    fit_path(dataset, str(cut), algorithm="paper", path=PathOptions(length=4), client=client, resume=True)
     assert contents(cut) == contents(whole)
 
 

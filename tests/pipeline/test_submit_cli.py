@@ -51,7 +51,7 @@ def test_fit_prints_a_line_a_round_and_a_table(dataset: str, tmp_path: Path) -> 
 
 
 def test_the_certified_algorithm_is_there_and_certifies(dataset: str, tmp_path: Path) -> None:
-    words = ("--algorithm", "default", "--gap", "1e-5", "--path-length", "4", "--quiet")
+    words = ("--gap", "1e-5", "--path-length", "4", "--quiet")
     done = submit("fit", dataset, "--output", str(tmp_path / "run"), *words)
     assert done.returncode == 0, done.stderr
     for row in pq.read_table(tmp_path / "run" / "path.parquet").to_pylist():
@@ -80,7 +80,18 @@ def test_log_json_gives_an_object_a_line(dataset: str, tmp_path: Path) -> None:
 
 
 def test_round_limit_is_a_warning_that_says_the_gap(dataset: str, tmp_path: Path) -> None:
-    words = ("--path-length", "1", "--tol", "1e-14", "--max-rounds", "2", "--log-level", "warning")
+    words = (
+        "--algorithm",
+        "paper",
+        "--path-length",
+        "1",
+        "--tol",
+        "1e-14",
+        "--max-rounds",
+        "2",
+        "--log-level",
+        "warning",
+    )
     done = submit("fit", dataset, "--output", str(tmp_path / "run"), *words)
     assert done.returncode == 0
     assert "warning: λ = " in done.stderr
@@ -93,10 +104,10 @@ def test_round_limit_is_a_warning_that_says_the_gap(dataset: str, tmp_path: Path
     [
         (["--lambdas", "1,0"], "λ must be > 0"),
         (["--lambdas", "1,x"], "expected numbers separated by commas"),
-        (["--tol", "-1"], "tol must be > 0"),
+        (["--tol", "-1"], "tol must lie between 0 and 1"),
         (["--path-ratio", "2"], "path ratio must lie between 0 and 1"),
-        (["--gap", "0.01"], "--gap does not go with --algorithm paper"),
-        (["--algorithm", "default", "--gamma", "0.1"], "--gamma does not go with --algorithm default"),
+        (["--algorithm", "paper", "--gap", "0.01"], "--gap does not go with --algorithm paper"),
+        (["--gamma", "0.1"], "--gamma does not go with --algorithm default"),
         (["--blocks", "9"], "blocks must lie in 1..2"),
         (["--max-round", "9"], "--max-rounds"),
         (["--memory-limit", "lots"], "expected a size such as 512MB"),
