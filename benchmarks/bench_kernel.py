@@ -18,7 +18,7 @@ from time import perf_counter
 import click
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from solver import Block, Columns, Examples
 from solver.arrays import Float32, Float64

@@ -5,7 +5,7 @@ interface, which `ThreadBlocks` implements in this process.
 """
 
 from solver.arrays import Coefficients
-from solver.block import Block, BlockUpdate, ColumnSource, Step, Sweep
+from solver.block import Block, BlockUpdate, Descent, Step, Sweep
 from solver.blocks import Blocks, ThreadBlocks
 from solver.certified import CertifiedSearch, certified_path
 from solver.columns import Columns
@@ -14,6 +14,7 @@ from solver.examples import Examples
 from solver.gap import duality_gap
 from solver.options import DefaultOptions, SolverOptions
 from solver.path import falling, lambda_grid, lambda_max, solve_path
+from solver.source import ColumnSource, Stretches
 
 __all__ = [
     "Block",
@@ -25,12 +26,14 @@ __all__ = [
     "Columns",
     "ConvergenceWarning",
     "DefaultOptions",
+    "Descent",
     "Examples",
     "OnRound",
     "RoundRecord",
     "Solution",
     "SolverOptions",
     "Step",
+    "Stretches",
     "Sweep",
     "ThreadBlocks",
     "certified_path",

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from solver.arrays import Coefficients, Float64, Int64
-from solver.block import Block, BlockUpdate, Step, Sweep
+from solver.block import Block, BlockUpdate, Descent, Step, Sweep
 from solver.columns import Columns
 from solver.examples import Examples
 
@@ -52,8 +52,17 @@ class Blocks(Protocol):
     def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Iterable[Sweep]:
         """Set the margins; from each block, its largest slope and its features with slopes above the threshold.
 
-        At most `limit` features a block, those with the largest slopes. Without margins, the same from the slopes of
-        the last sweep.
+        At most `limit` features a block, those with the largest slopes. Without margins, the same at those of the last
+        sweep. Features that cannot be above the threshold whatever β is need not be looked at.
+        """
+        ...
+
+    def descend(
+        self, margins: Float64, beta: Sequence[Coefficients], lam: float, nu: float, cycles: int
+    ) -> Iterable[Descent]:
+        """Set margins and coefficients; a sweep, and up to so many cycles over the active features of each block.
+
+        A round of the certified mode beyond its budget. Paper mode's is `cycle`.
         """
         ...
 
@@ -109,6 +118,12 @@ class ThreadBlocks:
 
     def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Iterable[Sweep]:
         return self._pool.map(Block.sweep, self._blocks, repeat(margins), repeat(threshold), repeat(limit))
+
+    def descend(
+        self, margins: Float64, beta: Sequence[Coefficients], lam: float, nu: float, cycles: int
+    ) -> Iterable[Descent]:
+        constant = repeat(lam), repeat(nu), repeat(cycles)
+        return self._pool.map(Block.descend, self._blocks, repeat(margins), beta, *constant)
 
     def columns(self, position: Sequence[Int64]) -> Iterable[Columns]:
         return self._pool.map(Block.columns, self._blocks, position)

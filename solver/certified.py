@@ -3,20 +3,15 @@
 For each λ
     1. working set: the features with coefficients, and those whose slopes come near λ
     2. their columns come to the driver, if they are not in its store, and f is minimised over them (subspace.py)
-    3. a sweep at the new margins: every feature's slope, and with the largest of them the duality gap
+    3. a sweep at the new margins: the slope of every feature that can matter, and with the largest the duality gap
     4. done? If not, features that violate |∂L/∂βⱼ| ≤ λ join the working set, and on with 2
-A round is a sweep, a pass over the data. Where the store's budget does not hold the working set, the feature-split
-rounds of the paper carry on from where the search stands, ended by the same certificate.
+A round is a sweep, a pass over the data. Where the store's budget does not hold the working set, rounds split by
+feature (split.py) carry on from where the search stands, ended by the same certificate.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from time import perf_counter
-from typing import TypeAlias
 
 import numpy as np
 import psutil
@@ -26,12 +21,13 @@ from solver import kernels
 from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Sweep
 from solver.blocks import Blocks
-from solver.dglmnet import ConvergenceWarning, OnRound, RoundRecord, Solution, State, Stop, offsets, restart
+from solver.dglmnet import OnRound, Solution, offsets, restart
 from solver.examples import Examples
 from solver.gap import duality_gap
-from solver.linesearch import line_search
-from solver.options import DefaultOptions, SolverOptions
+from solver.options import DefaultOptions
 from solver.path import falling, zero_solution
+from solver.records import Certificate, Log, warn_unless_met
+from solver.split import Iterate, SplitRounds
 from solver.store import Store
 from solver.subspace import Subspace, single_gains
 
@@ -40,24 +36,9 @@ LIMIT = 1_000_000  # features that one block may propose at a time
 MEMORY_SHARE = 0.25  # of the memory available, for the store, unless a budget is given
 FIRST, NEXT = 0.5, 0.3  # shares of tol that the first and the later searches of a λ may leave on the table
 OUTSIDE = 2.0  # what features outside the working set gain singly, they are taken to gain so much more together
-WINDOW = 5  # rounds over which the pace of the feature-split rounds is measured
-
-_PAPER = SolverOptions.paper()
-Bool: TypeAlias = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What is known of an iterate: f, its duality gap, and the estimated distance to the optimum, all absolute."""
-
-    objective: float
-    gap: float
-    estimate: float
-
-    def met(self, options: DefaultOptions) -> bool:
-        if options.gap is not None:
-            return self.gap <= options.gap * self.objective
-        return self.estimate <= options.tol * self.objective and self.gap <= options.max_gap * self.objective
+PART_STEPS = 5  # Newton steps over the part of a working set that fits
+PART_SHARE = 0.1  # of tol, which they may leave
+WELL_BEYOND = 0.5  # share of the budget that β's own columns take, from which the search is not tried again
 
 
 def certified_path(
@@ -101,56 +82,61 @@ class CertifiedSearch:
         memory = options.subspace_memory
         budget = int(MEMORY_SHARE * psutil.virtual_memory().available) if memory is None else memory
         self._store = Store(examples.n, int(self._offsets[-1]), budget)
+        self._cut = False  # is the working set less than was wanted?
+        self._beyond = budget == 0  # was the last one beyond the budget?
 
     def solve(self, lam: float, *, lambda_index: int = 0, on_round: OnRound | None = None) -> Solution:
         """Minimise f at λ from the last solution."""
-        log = _Log(lambda_index, float(lam), on_round)
-        self._prepare(lam, log)
-        certificate = self._search(lam, log)
+        log = Log(lambda_index, float(lam), on_round)
+        certificate = None if self._well_beyond() else self._search(lam, log)
+        self._beyond = certificate is None
         if certificate is None:
             certificate = self._split_rounds(lam, log)
         solution = log.solution(self._beta, certificate, self._options)
-        _warn_unless_met(solution, certificate, self._options)
+        warn_unless_met(solution, certificate, self._options)
         return solution
 
-    def _prepare(self, lam: float, log: _Log) -> None:
-        """See to it that the blocks know the slopes at β."""
-        if self._swept:
-            return
-        log.begin(np.nan)
-        margins = restart(self._blocks, self._examples.n, self._beta)
-        self._sweep(margins, ENTER * lam)
-        loss = float(kernels.loss(margins, self._examples.signed))
-        log.end(loss + lam * float(np.abs(self._beta.value).sum()), self._beta)
+    # --- within the budget --------------------------------------------------------------------------------------
 
-    def _search(self, lam: float, log: _Log) -> Certificate | None:
+    def _search(self, lam: float, log: Log) -> Certificate | None:
         """Steps 1 to 4; None where the working set is beyond the budget."""
+        self._prepare(lam, log)
         first = self._sweep(None, ENTER * lam)
-        working = np.union1d(self._beta.position, first.position)
-        if not self._fetch(self._beta.position, working):
+        working = self._affordable(self._beta.position, first, least=0.0)
+        if working is None or not self._fetch(self._beta.position, working):
             return None
         margins = self._margins()
-        share = FIRST
-        while True:
-            fits = self._fetch(working, working)
-            if not fits:
-                working = self._what_fits(working)
+        share, dual = FIRST, -np.inf
+        while self._fetch(working, working):
             search = Subspace(self._store, working, self._beta, margins, self._examples, lam)
             log.begin(search.objective)
             with log.searching():
                 search.minimise(*self._asked(share))
             self._beta = search.coefficients
-            if not fits:
-                return None
             sweep = self._sweep(margins, lam)
-            log.end(search.objective, self._beta)
+            dual = max(dual, self._dual(margins, lam, sweep))
             new = ~np.isin(sweep.position, working, assume_unique=True)
-            certificate = self._certify(search, sweep, new)
+            certificate = self._certify(search, sweep, new, dual)
+            log.end(search.objective, self._beta, certificate.gap)
             no_way = search.stuck and not new.any()
             if certificate.met(self._options) or no_way or log.rounds >= self._options.max_rounds:
                 return certificate
             share = NEXT if new.any() else 0.1 * share
-            working = np.union1d(working, sweep.position)
+            wider = self._affordable(working, sweep, least=0.5)
+            if wider is None:
+                return None
+            working = wider
+        return None
+
+    def _prepare(self, lam: float, log: Log) -> None:
+        """See to it that the blocks know the slopes at β."""
+        if self._swept:
+            return
+        log.begin(np.nan)
+        margins = restart(self._blocks, self._examples.n, self._beta)
+        sweep = self._sweep(margins, ENTER * lam)
+        objective = kernels.loss(margins, self._examples.signed) + lam * float(np.abs(self._beta.value).sum())
+        log.end(objective, self._beta, objective - self._dual(margins, lam, sweep))
 
     def _asked(self, share: float) -> tuple[float, float]:
         """What a search may leave, relative to f: to gain, and of the gap of its working set."""
@@ -158,39 +144,42 @@ class CertifiedSearch:
             return np.inf, share * self._options.gap
         return share * self._options.tol, np.inf if share == FIRST else 0.8 * self._options.max_gap
 
-    def _certify(self, search: Subspace, sweep: Sweep, new: Bool) -> Certificate:
-        """The gap at the swept iterate, and what the search left plus what features outside it could gain."""
-        lam, objective = search.lam, search.objective
-        gains = single_gains(sweep.gradient[new], sweep.curvature[new], np.zeros(int(new.sum())), lam)
-        gap = duality_gap(objective, search.margins, self._examples.signed, lam, sweep.max_gradient)
-        return Certificate(objective, gap, min(gap, search.remaining + OUTSIDE * float(gains.sum())))
+    def _certify(self, search: Subspace, sweep: Sweep, new: NDArray[np.bool_], dual: float) -> Certificate:
+        """The gap of the swept iterate, and what the search left plus what features outside it could gain.
 
-    def _split_rounds(self, lam: float, log: _Log) -> Certificate:
-        """The paper's rounds (Algorithm 4), until the certificate is met."""
-        state = State(self._blocks, self._examples, lam, self._beta)
-        self._swept = False
-        enough = NEXT * self._options.tol
-        gains = _Pace()
-        while True:
-            log.begin(state.objective)
-            direction = state.direction(_PAPER.nu)
-            with log.searching():
-                found = line_search(state.ray(direction), state.objective, _PAPER)
-            state.move(direction, found)
-            self._beta = Coefficients.from_dense(state.beta)
-            log.end(state.objective, self._beta, found.alpha)
-            remaining = gains.add(log.before - state.objective)
-            over = log.rounds >= self._options.max_rounds
-            if over or found.alpha == 0.0 or remaining <= enough * state.objective:
-                gap = state.gap()
-                certificate = Certificate(state.objective, gap, min(gap, remaining))
-                if over or found.alpha == 0.0 or certificate.met(self._options):
-                    return certificate
-                enough *= 0.3
+        Where the budget cut the working set down, single gains say too little of what many features outside, that
+        violate a little, gain together: then the gap alone counts.
+        """
+        gains = single_gains(sweep.gradient[new], sweep.curvature[new], np.zeros(int(new.sum())), search.lam)
+        gap = search.objective - dual
+        left = np.inf if self._cut and new.any() else search.remaining + OUTSIDE * float(gains.sum())
+        return Certificate(search.objective, gap, min(gap, left))
+
+    def _dual(self, margins: Float64, lam: float, sweep: Sweep) -> float:
+        """The dual objective at the residual, scaled until it is feasible: what no f falls below."""
+        return -duality_gap(0.0, margins, self._examples.signed, lam, sweep.max_gradient)
 
     def _margins(self) -> Float64:
         """Xβ from the store, in the order of the features whatever the order of the slots."""
         return self._store.product(self._store.slots(self._beta.position), self._beta.value)
+
+    def _affordable(self, working: Int64, sweep: Sweep, least: float) -> Int64 | None:
+        """The working set with what the sweep listed, cut down to the budget.
+
+        Coefficients that are not zero come first, then features by their slopes. None where that leaves out β's own,
+        or more than a share of 1 − least of those that are new.
+        """
+        everything = np.union1d(working, sweep.position)
+        self._cut = int(self._nbytes[everything].sum()) > self._store.budget
+        if not self._cut:
+            return everything
+        new = ~np.isin(sweep.position, self._beta.position, assume_unique=True)
+        room = self._store.budget - int(self._nbytes[self._beta.position].sum())
+        falling_slopes = np.flatnonzero(new)[np.argsort(-np.abs(sweep.gradient[new]), kind="stable")]
+        fitting = falling_slopes[np.cumsum(sweep.nbytes[falling_slopes]) <= room]
+        if room < 0 or fitting.size == 0 or fitting.size < least * falling_slopes.size:
+            return None
+        return np.union1d(self._beta.position, sweep.position[fitting])
 
     def _fetch(self, wanted: Int64, keep: Int64) -> bool:
         """Bring the columns of `wanted` into the store, dropping others than `keep` if it must; False if too many."""
@@ -208,10 +197,6 @@ class CertifiedSearch:
                 self._store.add(mine + first, columns)
         return True
 
-    def _what_fits(self, working: Int64) -> Int64:
-        """Of a working set beyond the budget, what is in the store: β's own features are."""
-        return working[np.isin(working, self._store.missing(working), invert=True)]
-
     def _sweep(self, margins: Float64 | None, threshold: float) -> Sweep:
         """One sweep over all blocks; positions count over all of them."""
         found = Sweep.joined(list(self._blocks.sweep(margins, threshold, LIMIT)), self._offsets)
@@ -219,90 +204,56 @@ class CertifiedSearch:
         self._nbytes[found.position] = found.nbytes
         return found
 
+    # --- beyond it ----------------------------------------------------------------------------------------------
 
-class _Pace:
-    """What is left to gain, if rounds go on gaining as they did over the last few."""
+    def _well_beyond(self) -> bool:
+        """Is it clear from the last λ that the search over everything has no room?"""
+        own = int(self._nbytes[self._beta.position].sum())
+        return self._beyond and own >= WELL_BEYOND * self._store.budget
 
-    def __init__(self) -> None:
-        self._gains: list[float] = []
+    def _split_rounds(self, lam: float, log: Log) -> Certificate:
+        """Rounds split by feature, with the subspace search over what fits."""
 
-    def add(self, gain: float) -> float:
-        self._gains.append(max(gain, 0.0))
-        if len(self._gains) <= WINDOW:
-            return np.inf
-        earlier = self._gains[-1 - WINDOW]
-        pace = min((gain / earlier) ** (1.0 / WINDOW), 0.99) if earlier > 0.0 else 0.0
-        return max(gain, 0.0) * max(pace / (1.0 - pace), 1.0)
+        def search_part(at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Iterate:
+            return self._search_part(lam, at, sweep, dbeta)
 
+        self._swept = False
+        rounds = SplitRounds(self._blocks, self._examples, lam, self._beta, search_part)
+        certificate = rounds.run(self._options, log)
+        self._beta = rounds.at.beta
+        return certificate
 
-class _Log:
-    """The clock, and what is reported of each round."""
-
-    def __init__(self, lambda_index: int, lam: float, on_round: OnRound | None) -> None:
-        self._index, self._lam, self._on_round = lambda_index, lam, on_round
-        self._began = perf_counter()
-        self._search_total = 0.0
-        self.rounds = 0
-
-    def begin(self, objective: float) -> None:
-        self.before = objective
-        self._round_began = perf_counter()
-        self._search = 0.0
-
-    @contextmanager
-    def searching(self) -> Iterator[None]:
-        began = perf_counter()
-        yield
-        self._search = perf_counter() - began
-        self._search_total += self._search
-
-    def end(self, objective: float, beta: Coefficients, alpha: float = 1.0) -> None:
-        self.rounds += 1
-        if self._on_round is None:
-            return
-        decrease = (self.before - objective) / self.before if self.before > 0 else 0.0
-        self._on_round(
-            RoundRecord(
-                lambda_index=self._index,
-                lam=self._lam,
-                round=self.rounds,
-                objective=objective,
-                relative_decrease=decrease,
-                alpha=alpha,
-                nonzeros=int(np.count_nonzero(beta.value)),
-                seconds=perf_counter() - self._round_began,
-                line_search_seconds=self._search,
-            )
+    def _search_part(self, lam: float, at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Iterate:
+        """Minimise f over the features that matter the most for the room they take, the others held."""
+        self._nbytes[sweep.position] = sweep.nbytes
+        chosen = self._strongest(lam, at, sweep, dbeta)
+        if chosen.size == 0 or not self._fetch(chosen, chosen):
+            return at
+        mine = np.isin(at.beta.position, chosen, assume_unique=True)
+        held = Coefficients(at.beta.position[~mine], at.beta.value[~mine])
+        margins = at.margins.copy()
+        own = Coefficients(at.beta.position[mine], at.beta.value[mine])
+        search = Subspace(self._store, chosen, own, margins, self._examples, lam)
+        search.minimise(PART_SHARE * self._options.tol, np.inf, PART_STEPS)
+        return Iterate(
+            _merged(held, search.coefficients), margins, search.objective + lam * float(np.abs(held.value).sum())
         )
 
-    def solution(self, beta: Coefficients, certificate: Certificate, options: DefaultOptions) -> Solution:
-        stop: Stop = "tolerance" if certificate.met(options) else "limit"
-        return Solution(
-            lambda_index=self._index,
-            lam=self._lam,
-            beta=beta,
-            objective=certificate.objective,
-            gap=certificate.gap,
-            rounds=self.rounds,
-            stop=stop,
-            seconds=perf_counter() - self._began,
-            line_search_seconds=self._search_total,
-        )
+    def _strongest(self, lam: float, at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Int64:
+        """Of the active features, as many as the store holds: those that moved f the most, for their bytes."""
+        step, beta = np.zeros(sweep.position.size), np.zeros(sweep.position.size)
+        step[np.searchsorted(sweep.position, dbeta.position)] = dbeta.value
+        here = np.isin(at.beta.position, sweep.position, assume_unique=True)
+        beta[np.searchsorted(sweep.position, at.beta.position[here])] = at.beta.value[here]
+        worth = sweep.curvature * step**2 + single_gains(sweep.gradient, sweep.curvature, beta - step, lam)
+        nbytes = np.maximum(sweep.nbytes, 1)
+        order = np.argsort(-worth / nbytes, kind="stable")
+        fitting = order[(np.cumsum(nbytes[order]) <= self._store.budget) & (worth[order] > 0.0)]
+        return np.sort(sweep.position[fitting])
 
 
-def _warn_unless_met(solution: Solution, certificate: Certificate, options: DefaultOptions) -> None:
-    if solution.converged:
-        return
-    f = certificate.objective
-    asked = (
-        f"a relative gap of {options.gap:g} was asked for"
-        if options.gap is not None
-        else f"tol = {options.tol:g} and a relative gap below {options.max_gap:g} were asked for"
-    )
-    warnings.warn(
-        f"λ = {solution.lam:g}: after {solution.rounds} rounds the estimated relative suboptimality is "
-        f"{certificate.estimate / f:.2g} and the relative duality gap {certificate.gap / f:.2g}; {asked}. "
-        "Raise max_rounds, or ask for less.",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
+def _merged(a: Coefficients, b: Coefficients) -> Coefficients:
+    """Coefficients of different features, together."""
+    position = np.concatenate((a.position, b.position))
+    order = np.argsort(position)
+    return Coefficients(position[order], np.concatenate((a.value, b.value))[order])

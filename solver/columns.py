@@ -86,7 +86,7 @@ class Columns:
         subspace_kernels.diagonal(chosen, *lists, working, out)
         for c in np.flatnonzero(self.kind[chosen] == kernels.DENSE):
             row = self.dense[self._slot(int(chosen[c]))]
-            out[c] = np.einsum("i,i,i", row, row, working[:, 1], dtype=np.float64)
+            out[c] = np.einsum("i,i,i", row, row, working[1], dtype=np.float64)
         return out
 
     def select(self, chosen: Int64) -> Columns:

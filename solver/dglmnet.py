@@ -35,7 +35,10 @@ class ConvergenceWarning(UserWarning):
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round, for progress and trace. Objective and nonzeros are those after the step."""
+    """One round, for progress and trace. Objective, nonzeros and gap are those after the step.
+
+    gap: the duality gap, absolute; None where the round did not compute it.
+    """
 
     lambda_index: int
     lam: float
@@ -46,6 +49,7 @@ class RoundRecord:
     nonzeros: int
     seconds: float
     line_search_seconds: float
+    gap: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 Vectors over examples
     margins       m = Xβ
     signed        sᵢyᵢ, label times example weight
-    working       (n, 2): residual r and weight w side by side, so that one random access fetches both
+    working       (2, n): the residual r, or in a cycle q = z − Δm, and the weight w
+    paired        (n, 2): q and w side by side, so that one random access fetches both: for thinly filled columns
     dmargins      Δm = X Δβ
 
-The sub-problem is kept in residual form. With r = w·(z − Δm) the sums of eq. (beta-update) are
-    Σ w x q = g + βⱼ h,    g = Σ x r,    h = Σ w x²  (+ ν, which acts on Δβ)
-and a step d on coordinate j is r −= w x d, so neither z, infinite where w is 0, nor q is ever formed.
+In a cycle the sub-problem is kept in the paper's own form, q = z − Δm with z = r / w. The sums of eq. (beta-update) are
+    Σ w x (q + βⱼ x) = g + βⱼ h,    g = Σ w x q,    h = Σ w x²  (+ ν, which acts on Δβ)
+and a step d on coordinate j is q −= x d: one vector is written, at the positions of the column, and Δm is z − q in the
+end. z grows without bound where an example is misclassified beyond doubt, and Δm would lose its digits there, so w is
+held at 1e-6 |r| at least: |z| stays below 1e6, Δm exact to 1e-10.
 
 A block's columns come as five arrays (see columns.py): kind, indptr, indices, data, dense. Sums are float64,
 over float32 data.
@@ -34,6 +37,8 @@ inlined = nb.njit(inline="always", fastmath=_SUMS, error_model="numpy")
 # Sums must not be reordered where the answer is yes or no.
 checked = nb.njit(nogil=True, cache=True, error_model="numpy")
 
+LEAST_CURVATURE = 1e-6  # of |r|, that w is held at in a cycle
+WELL_FILLED = 1 / 16  # share of examples in a column from which neighbours in a line of cache are often used
 _STRIP = 512  # examples handled for every step size before moving on: they stay in the first-level cache
 
 
@@ -120,13 +125,32 @@ def add(total: Float64, part: Float64) -> None:
 
 @kernel
 def working_response(margins: Float64, signed: Float64, working: Float64) -> None:
-    # p = 1 / (1 + exp(-m)); working = s * np.column_stack([(y + 1) / 2 - p, p * (1 - p)])
+    # p = 1 / (1 + exp(-m)); working = s * np.stack([(y + 1) / 2 - p, p * (1 - p)])
     for i in range(margins.size):
         t = math.copysign(1.0, signed[i]) * margins[i]
         e = exp_minus(abs(t))
         q = 1.0 / (1.0 + e)
-        working[i, 0] = signed[i] * ((e if t > 0.0 else 1.0) * q)
-        working[i, 1] = abs(signed[i]) * (e * q * q)
+        working[0, i] = signed[i] * ((e if t > 0.0 else 1.0) * q)
+        working[1, i] = abs(signed[i]) * (e * q * q)
+
+
+@kernel
+def begin_cycle(working: Float64, paired: Float64, dmargins: Float64) -> None:
+    # w = np.maximum(w, 1e-6 * abs(r)); z = r / w, 0 where w is; working = np.stack([z, w]); paired = working.T; dm = z
+    for i in range(dmargins.size):
+        r = working[0, i]
+        w = max(working[1, i], LEAST_CURVATURE * abs(r))
+        z = r / w if w > 0.0 else 0.0
+        working[0, i], working[1, i] = z, w
+        paired[i, 0], paired[i, 1] = z, w
+        dmargins[i] = z
+
+
+@kernel
+def end_cycle(working: Float64, paired: Float64, apart: bool, dmargins: Float64) -> None:
+    # dm = z - q
+    for i in range(dmargins.size):
+        dmargins[i] -= working[0, i] if apart else paired[i, 0]
 
 
 @kernel
@@ -168,7 +192,7 @@ def curvature(working: Float64, dmargins: Float64) -> float:
     # (w * dm**2).sum(), which is Δβᵀ H Δβ over the features that make up dm
     total = 0.0
     for i in range(dmargins.size):
-        total += working[i, 1] * dmargins[i] * dmargins[i]
+        total += working[1, i] * dmargins[i] * dmargins[i]
     return total
 
 
@@ -218,44 +242,37 @@ def move_coefficients(beta: Float64, alpha: float, index: Int64, dbeta: Float64)
 @inlined
 def _minimise(g: float, h: float, b: float, lam: float) -> float:
     # np.sign(g + h * b) * max(abs(g + h * b) - lam, 0) / h - b: eq. (beta-update), as a step
+    # No branches, which short columns would pay for. At zero it is -b exactly: what leaves is zero, not nearly zero.
     target = g + h * b
-    if target > lam:
-        return (target - lam) / h - b
-    if target < -lam:
-        return (target + lam) / h - b
-    return -b  # exactly: the coefficient that leaves is zero, not nearly zero
+    return math.copysign(max(abs(target) - lam, 0.0), target) / h - b
 
 
 # --- columns kept as lists: valued, or with data None, all ones; numba compiles each by itself --------------
 
 
-@kernel
-def _sums(indices: Int32, data: Float32 | None, lo: int, hi: int, working: Float64) -> tuple[float, float]:
-    # x @ r, (w * x**2).sum()
+@inlined
+def _sums(indices: Int32, data: Float32 | None, lo: int, hi: int, q: Float64, w: Float64) -> tuple[float, float]:
+    # (w * x * q).sum(), (w * x**2).sum()
     g = 0.0
     h = 0.0
     for k in range(lo, hi):
         i = np.uint32(indices[k])  # unsigned: no test for negative positions
         if data is None:
-            g += working[i, 0]
-            h += working[i, 1]
+            g += w[i] * q[i]
+            h += w[i]
         else:
             x = np.float64(data[k])
-            g += x * working[i, 0]
-            h += x * x * working[i, 1]
+            v = x * w[i]
+            g += v * q[i]
+            h += v * x
     return g, h
 
 
-@kernel
-def _step(
-    indices: Int32, data: Float32 | None, lo: int, hi: int, d: float, working: Float64, dmargins: Float64
-) -> None:
-    # r -= w * x * d; dm += x * d
+@inlined
+def _step(indices: Int32, data: Float32 | None, lo: int, hi: int, d: float, q: Float64) -> None:
+    # q -= x * d
     for k in range(lo, hi):
-        i = np.uint32(indices[k])
-        t = d if data is None else d * data[k]
-        working[i, 0] -= working[i, 1] * t
-        dmargins[i] += t
+        q[np.uint32(indices[k])] -= d if data is None else d * data[k]
 
 
 @kernel
@@ -268,8 +285,8 @@ def _listed_cycle(
     beta: Float64,
     lam: float,
     nu: float,
-    working: Float64,
-    dmargins: Float64,
+    q: Float64,
+    w: Float64,
     moved: Int64,
     dbeta: Float64,
     count: int,
@@ -277,10 +294,10 @@ def _listed_cycle(
     # `cycle` over columns first:last
     for j in range(first, last):
         lo, hi = indptr[j], indptr[j + 1]
-        g, h = _sums(indices, data, lo, hi, working)
+        g, h = _sums(indices, data, lo, hi, q, w)
         d = _minimise(g, h + nu, beta[j], lam)
         if d != 0.0:
-            _step(indices, data, lo, hi, d, working, dmargins)
+            _step(indices, data, lo, hi, d, q)
             moved[count] = j
             dbeta[count] = d
             count += 1
@@ -291,39 +308,38 @@ def _listed_cycle(
 
 
 @kernel
-def _dense_sums(column: Float32, r: Float64, w: Float64) -> tuple[float, float]:
-    # x @ r, (w * x**2).sum()
+def _dense_sums(column: Float32, q: Float64, w: Float64) -> tuple[float, float]:
+    # (w * x * q).sum(), (w * x**2).sum()
     g = 0.0
     h = 0.0
-    for i in range(r.size):
+    for i in range(q.size):
         x = np.float64(column[i])
-        g += x * r[i]
-        h += x * x * w[i]
+        v = x * w[i]
+        g += v * q[i]
+        h += v * x
     return g, h
 
 
 @kernel
-def _dense_step(column: Float32, d: float, r: Float64, w: Float64, dmargins: Float64) -> None:
-    # r -= w * x * d; dm += x * d
-    for i in range(r.size):
-        t = d * column[i]
-        r[i] -= w[i] * t
-        dmargins[i] += t
+def _dense_step(column: Float32, d: float, q: Float64) -> None:
+    # q -= x * d
+    for i in range(q.size):
+        q[i] -= d * column[i]
 
 
 @kernel
-def _dense_quad_sums(X: Float32, s: int, r: Float64, w: Float64, g: Float64, H: Float64) -> None:
-    # Q = X[s : s + 4]; g[:] = Q @ r; H[:] = (Q * w) @ Q.T, upper triangle
+def _dense_quad_sums(X: Float32, s: int, q: Float64, w: Float64, g: Float64, H: Float64) -> None:
+    # Q = X[s : s + 4]; g[:] = Q @ (w * q); H[:] = (Q * w) @ Q.T, upper triangle
     g0 = g1 = g2 = g3 = 0.0
     h00 = h01 = h02 = h03 = h11 = h12 = h13 = h22 = h23 = h33 = 0.0
-    for i in range(r.size):
+    for i in range(q.size):
         x0, x1 = np.float64(X[s, i]), np.float64(X[s + 1, i])
         x2, x3 = np.float64(X[s + 2, i]), np.float64(X[s + 3, i])
-        g0 += x0 * r[i]
-        g1 += x1 * r[i]
-        g2 += x2 * r[i]
-        g3 += x3 * r[i]
         v0, v1, v2, v3 = w[i] * x0, w[i] * x1, w[i] * x2, w[i] * x3
+        g0 += v0 * q[i]
+        g1 += v1 * q[i]
+        g2 += v2 * q[i]
+        g3 += v3 * q[i]
         h00 += v0 * x0
         h01 += v0 * x1
         h02 += v0 * x2
@@ -341,13 +357,11 @@ def _dense_quad_sums(X: Float32, s: int, r: Float64, w: Float64, g: Float64, H: 
 
 
 @kernel
-def _dense_quad_step(X: Float32, s: int, d: Float64, r: Float64, w: Float64, dmargins: Float64) -> None:
-    # t = d @ X[s : s + 4]; r -= w * t; dm += t
+def _dense_quad_step(X: Float32, s: int, d: Float64, q: Float64) -> None:
+    # q -= d @ X[s : s + 4]
     d0, d1, d2, d3 = d[0], d[1], d[2], d[3]
-    for i in range(r.size):
-        t = d0 * X[s, i] + d1 * X[s + 1, i] + d2 * X[s + 2, i] + d3 * X[s + 3, i]
-        r[i] -= w[i] * t
-        dmargins[i] += t
+    for i in range(q.size):
+        q[i] -= d0 * X[s, i] + d1 * X[s + 1, i] + d2 * X[s + 2, i] + d3 * X[s + 3, i]
 
 
 @kernel
@@ -357,21 +371,20 @@ def _dense_quad(
     beta: Float64,
     lam: float,
     nu: float,
-    r: Float64,
+    q: Float64,
     w: Float64,
-    dmargins: Float64,
     d: Float64,
 ) -> None:
-    # Four coordinates in turn, for one reading of r and w: after a step on one, the slopes of those that
-    # follow are brought up to date through the four columns' own Hessian instead of through r.
+    # Four coordinates in turn, for one reading of q and w: after a step on one, the slopes of those that
+    # follow are brought up to date through the four columns' own Hessian instead of through q.
     g, H = np.empty(4), np.empty((4, 4))
-    _dense_quad_sums(X, s, r, w, g, H)
+    _dense_quad_sums(X, s, q, w, g, H)
     for a in range(4):
         d[a] = _minimise(g[a], H[a, a] + nu, beta[a], lam)
         for b in range(a + 1, 4):
             g[b] -= H[a, b] * d[a]
     if d[0] != 0.0 or d[1] != 0.0 or d[2] != 0.0 or d[3] != 0.0:
-        _dense_quad_step(X, s, d, r, w, dmargins)
+        _dense_quad_step(X, s, d, q)
 
 
 @kernel
@@ -381,25 +394,24 @@ def _dense_cycle(
     beta: Float64,
     lam: float,
     nu: float,
-    apart: Float64,
-    dmargins: Float64,
+    q: Float64,
+    w: Float64,
     moved: Int64,
     dbeta: Float64,
     count: int,
 ) -> int:
     # `cycle` over the rows of X, whose coefficients begin at beta[j]
-    r, w = apart[0], apart[1]
     d = np.empty(4)
     s = 0
     while s < X.shape[0]:
         width = 4 if s + 4 <= X.shape[0] else 1
         if width == 4:
-            _dense_quad(X, s, beta[j : j + 4], lam, nu, r, w, dmargins, d)
+            _dense_quad(X, s, beta[j : j + 4], lam, nu, q, w, d)
         else:
-            g, h = _dense_sums(X[s], r, w)
+            g, h = _dense_sums(X[s], q, w)
             d[0] = _minimise(g, h + nu, beta[j], lam)
             if d[0] != 0.0:
-                _dense_step(X[s], d[0], r, w, dmargins)
+                _dense_step(X[s], d[0], q)
         for a in range(width):
             if d[a] != 0.0:
                 moved[count] = j + a
@@ -413,6 +425,16 @@ def _dense_cycle(
 # --- over the columns of a block ----------------------------------------------------------------------------
 
 
+@inlined
+def _bring(working: Float64, paired: Float64, apart: bool) -> None:
+    # Bring q to where the next columns look for it: to working if apart, or else to paired.
+    for i in range(paired.shape[0]):
+        if apart:
+            working[0, i] = paired[i, 0]
+        else:
+            paired[i, 0] = working[0, i]
+
+
 @kernel
 def cycle(
     kind: UInt8,
@@ -424,14 +446,16 @@ def cycle(
     lam: float,
     nu: float,
     working: Float64,
-    apart: Float64,
-    dmargins: Float64,
+    paired: Float64,
+    apart: bool,
     moved: Int64,
     dbeta: Float64,
-) -> int:
-    # for x, b in zip(X.T, beta): h = (w * x**2).sum() + nu; d = soft(x @ r + h * b, lam) / h - b
-    #                             r -= w * x * d; dm += x * d; where d != 0, append (j, d) to (moved, dbeta)
-    # Dense columns are read with r and w apart, (2, n): side by side they could not be loaded as vectors.
+) -> tuple[int, bool]:
+    # for x, b in zip(X.T, beta): h = (w * x**2).sum() + nu; d = soft((w * x * q).sum() + h * b, lam) / h - b
+    #                             q -= x * d; where d != 0, append (j, d) to (moved, dbeta)
+    # q is in working if apart, or else in paired; returns how many moved, and where q is now. Well filled columns read
+    # it apart, thinly filled ones paired.
+    n = paired.shape[0]
     count = 0
     slot = 0
     first = 0
@@ -439,24 +463,43 @@ def cycle(
         last = first + 1
         while last < kind.size and kind[last] == kind[first]:
             last += 1
-        if kind[first] == ONES:
+        filled = indptr[last] - indptr[first] > WELL_FILLED * n * (last - first)
+        if apart != (kind[first] == DENSE or filled):
+            apart = not apart
+            _bring(working, paired, apart)
+        if kind[first] == DENSE:
+            rows = dense[slot : slot + last - first]
+            count = _dense_cycle(rows, first, beta, lam, nu, working[0], working[1], moved, dbeta, count)
+            slot += last - first
+        elif kind[first] == ONES:
+            if apart:
+                count = _listed_cycle(
+                    indptr, indices, None, first, last, beta, lam, nu, working[0], working[1], moved, dbeta, count
+                )
+            else:
+                count = _listed_cycle(
+                    indptr, indices, None, first, last, beta, lam, nu, paired[:, 0], paired[:, 1], moved, dbeta, count
+                )
+        elif apart:
             count = _listed_cycle(
-                indptr, indices, None, first, last, beta, lam, nu, working, dmargins, moved, dbeta, count
-            )
-        elif kind[first] == VALUED:
-            count = _listed_cycle(
-                indptr, indices, data, first, last, beta, lam, nu, working, dmargins, moved, dbeta, count
+                indptr, indices, data, first, last, beta, lam, nu, working[0], working[1], moved, dbeta, count
             )
         else:
-            for i in range(dmargins.size):
-                apart[0, i], apart[1, i] = working[i, 0], working[i, 1]
-            rows = dense[slot : slot + last - first]
-            count = _dense_cycle(rows, first, beta, lam, nu, apart, dmargins, moved, dbeta, count)
-            for i in range(dmargins.size):
-                working[i, 0] = apart[0, i]
-            slot += last - first
+            count = _listed_cycle(
+                indptr, indices, data, first, last, beta, lam, nu, paired[:, 0], paired[:, 1], moved, dbeta, count
+            )
         first = last
-    return count
+    return count, apart
+
+
+@kernel
+def _slope(indices: Int32, data: Float32 | None, lo: int, hi: int, r: Float64) -> float:
+    # x @ r
+    g = 0.0
+    for k in range(lo, hi):
+        i = np.uint32(indices[k])
+        g += r[i] if data is None else data[k] * r[i]
+    return g
 
 
 @kernel
@@ -464,16 +507,17 @@ def gradient(
     kind: UInt8, indptr: Int64, indices: Int32, data: Float32, dense: Float32, working: Float64, out: Float64
 ) -> None:
     # out = X.T @ r, which is -∇L
+    r = working[0]
     slot = 0
     for j in range(kind.size):
         if kind[j] == ONES:
-            out[j] = _sums(indices, None, indptr[j], indptr[j + 1], working)[0]
+            out[j] = _slope(indices, None, indptr[j], indptr[j + 1], r)
         elif kind[j] == VALUED:
-            out[j] = _sums(indices, data, indptr[j], indptr[j + 1], working)[0]
+            out[j] = _slope(indices, data, indptr[j], indptr[j + 1], r)
         else:
             g = 0.0
-            for i in range(working.shape[0]):
-                g += dense[slot, i] * working[i, 0]
+            for i in range(r.size):
+                g += dense[slot, i] * r[i]
             out[j] = g
             slot += 1
 

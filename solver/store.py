@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,17 +25,29 @@ T = TypeVar("T")
 WORTH_TWO = 200_000  # entries from which a second thread is worth waking
 
 
+@dataclass(frozen=True)
+class Gram:
+    """XᵀWX over the features `position`, as it was at λ with the weights w."""
+
+    lam: float
+    position: Int64
+    G: Float64
+    w: Float64
+
+
 class Store:
     """Columns over n examples out of p features, in at most `budget` bytes."""
 
     def __init__(self, n: int, p: int, budget: int) -> None:
         self.n, self.budget = n, budget
         self._slot = np.full(p, -1, np.int32)
+        self._position: Int64 = np.empty(0, np.int64)
+        self.gram: Gram | None = None  # the last one formed, which may serve again
         self._clear()
 
     def _clear(self) -> None:
-        self._slot[:] = -1
-        self._position: Int64 = np.empty(0, np.int64)
+        self._slot[self._position] = -1
+        self._position = np.empty(0, np.int64)
         self._kind: UInt8 = np.empty(0, np.uint8)
         self._lo: Int64 = np.empty(0, np.int64)
         self._hi: Int64 = np.empty(0, np.int64)
@@ -136,9 +149,16 @@ class Store:
         ends = np.cumsum(entries)
         if not ends.size or ends[-1] < WORTH_TWO:
             return [work(0, slots.size)]
-        cut = int(np.searchsorted(ends, ends[-1] / 2))
-        other = _helper().submit(work, cut, slots.size)
-        return [work(0, cut), other.result()]
+        return in_parts(slots.size, work, cut=int(np.searchsorted(ends, ends[-1] / 2)))
+
+
+def in_parts(size: int, work: Callable[[int, int], T], *, worth: int = 0, cut: int | None = None) -> list[T]:
+    """work(0, size), or from a size of `worth` on, two parts of it side by side."""
+    if size < worth:
+        return [work(0, size)]
+    cut = size // 2 if cut is None else cut
+    other = _helper().submit(work, cut, size)
+    return [work(0, cut), other.result()]
 
 
 @cache

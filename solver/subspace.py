@@ -6,10 +6,11 @@ features. Proximal Newton: a quadratic model at the iterate, a few cycles of coo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from solver import kernels, subspace_kernels
 from solver.arrays import Coefficients, Float64, Int64
@@ -17,7 +18,7 @@ from solver.examples import Examples
 from solver.gap import duality_gap
 from solver.linesearch import Direction, Found, Ray, line_search
 from solver.options import SolverOptions
-from solver.store import Store
+from solver.store import Gram, Store, in_parts
 
 CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
 ITERATIONS = 40  # of conjugate gradients on a face
@@ -46,6 +47,11 @@ ROUNDING = 1e-14  # a relative rise of f that is no rise
 _SEARCH = SolverOptions()
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
 class Subspace:
     """β over the working set `position`, the margins, and f. The margins given are changed in place."""
 
@@ -57,7 +63,7 @@ class Subspace:
         self.slots = store.slots(position)
         self.beta = np.zeros(position.size)
         self.beta[np.searchsorted(position, beta.position)] = beta.value
-        self._working = np.empty((margins.size, 2))
+        self._working = np.empty((2, margins.size))
         self.r, self.w = np.empty(margins.size), np.empty(margins.size)
         self.g, self.h = np.empty(position.size), np.empty(position.size)
         self.objective = kernels.loss(margins, self._signed) + lam * float(np.abs(self.beta).sum())
@@ -65,7 +71,6 @@ class Subspace:
         self.steps = self.cycles = 0
         self.stuck = False
         self._left = 0.0
-        self.gram: _Gram | None = None
 
     @property
     def coefficients(self) -> Coefficients:
@@ -75,8 +80,13 @@ class Subspace:
     def minimise(self, enough: float, max_gap: float, limit: int = 100) -> None:
         """Newton steps until `remaining`, what is left to gain, and the gap of the working set are small enough.
 
-        Both limits are relative to f as it falls.
+        Both limits are relative to f as it falls. BLAS keeps to one thread meanwhile: its own are slow to wake for
+        small matrices, and where a large one is formed, both cores are put to work here.
         """
+        with _blas().limit(limits=1, user_api="blas"):
+            self._minimise(enough, max_gap, limit)
+
+    def _minimise(self, enough: float, max_gap: float, limit: int) -> None:
         gains: list[float] = []
         self._cap = TURNS
         for _ in range(limit):
@@ -145,15 +155,6 @@ class Subspace:
         return found.alpha
 
 
-@dataclass(frozen=True)
-class _Gram:
-    """XᵀWX over the coordinates `order`, as it was with the weights w."""
-
-    order: Int64
-    G: Float64
-    w: Float64
-
-
 class _Model:
     """The quadratic model at β: coordinate descent in d = Δβ, and conjugate gradients."""
 
@@ -206,7 +207,7 @@ class _Model:
     def _by_gram(self, least: float, share: float) -> bool:
         """Minimise the model all but exactly, by coordinate descent on the Gram matrix: no pass over the examples."""
         at = self._at
-        order, G = self._stale_gram() or (self._order, self._gram())
+        order, G = self._known_gram() or (self._order, self._gram())
         q, beta, d = at.g[order], at.beta[order], np.zeros(order.size)
         ended = False
         for face in range(GRAM_FACES):
@@ -225,29 +226,41 @@ class _Model:
         """XᵀWX over the order: products in float32, a stretch of examples at a time, summed in float64."""
         at, slots, k = self._at, self._at.slots[self._order], self._order.size
         kind, lo, hi, start, *lists = at.store.arrays
-        root, cursor = np.sqrt(at.w).astype(np.float32), lo[slots].copy()
-        G, part = np.zeros((k, k)), np.empty((k, min(STRETCH, at.r.size)), np.float32)
-        for first in range(0, at.r.size, STRETCH):
-            last = min(first + STRETCH, at.r.size)
-            subspace_kernels.spread_scaled(slots, kind, start, lo, hi, *lists, cursor, root, first, last, part)
-            here = part[:, : last - first]
-            G += here @ here.T
+        root = np.sqrt(at.w).astype(np.float32)
+
+        def part(begin: int, end: int) -> Float64:
+            G, room = np.zeros((k, k)), np.empty((k, min(STRETCH, end - begin)), np.float32)
+            cursor = np.empty(k, np.int64)
+            subspace_kernels.seek(slots, lo, hi, lists[0], begin, cursor)
+            for first in range(begin, end, STRETCH):
+                last = min(first + STRETCH, end)
+                subspace_kernels.spread_scaled(slots, kind, start, lo, hi, *lists, cursor, root, first, last, room)
+                here = room[:, : last - first]
+                G += here @ here.T
+            return G
+
+        G, *others = in_parts(at.r.size, part, worth=2 * STRETCH)
+        for other in others:
+            G += other
         # Rounding in float32 must not leave a direction without curvature.
         G.flat[:: k + 1] = at.h[self._order] * (1.0 + 1e-6)
-        at.gram = _Gram(self._order.copy(), G, at.w.copy())
+        at.store.gram = Gram(at.lam, at.position[self._order], G, at.w.copy())
         return G
 
-    def _stale_gram(self) -> tuple[Int64, Float64] | None:
-        """The last Gram matrix, while the weights have hardly changed and no other coordinate has reason to move."""
-        at, last = self._at, self._at.gram
-        if last is None or float(np.abs(at.w - last.w).sum()) > STALE * float(last.w.sum()):
+    def _known_gram(self) -> tuple[Int64, Float64] | None:
+        """The last Gram matrix, while the weights have hardly changed and no other coordinate has reason to move.
+
+        One of another λ is not taken: a path taken up again, which has none, must go on as if never cut.
+        """
+        at, last = self._at, self._at.store.gram
+        if last is None or last.lam != at.lam or float(np.abs(at.w - last.w).sum()) > STALE * float(last.w.sum()):
             return None
-        known = np.isin(self._order, last.order, assume_unique=True)
+        position = at.position[self._order]
+        rows = np.minimum(np.searchsorted(last.position, position), last.position.size - 1)
+        known = last.position[rows] == position
         if (np.abs(at.g[self._order[~known]]) > at.lam).any():
             return None
-        order = self._order[known]
-        rows = np.searchsorted(last.order, order)
-        return order, last.G[np.ix_(rows, rows)]
+        return self._order[known], last.G[np.ix_(rows[known], rows[known])]
 
     def _along_face(self, share: float, least: float) -> float:
         """Conjugate gradients over the coefficients that are not zero, their signs held; returns the gain."""

@@ -22,10 +22,10 @@ kernel = nb.njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
 
 @kernel
 def unpack(working: Float64, signed: Float64, least: float, r: Float64, w: Float64) -> None:
-    # r = working[:, 0]; w = np.maximum(working[:, 1], least * np.abs(signed))
+    # r = working[0]; w = np.maximum(working[1], least * np.abs(signed))
     for i in range(r.size):
-        r[i] = working[i, 0]
-        w[i] = max(working[i, 1], least * abs(signed[i]))
+        r[i] = working[0, i]
+        w[i] = max(working[1, i], least * abs(signed[i]))
 
 
 # --- columns of a block -------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def diagonal(
         h = 0.0
         for k in range(indptr[j], indptr[j + 1]):
             x = np.float64(data[k]) if kind[j] == VALUED else 1.0
-            h += x * x * working[np.uint32(indices[k]), 1]
+            h += x * x * working[1, np.uint32(indices[k])]
         out[c] = h
 
 
@@ -279,6 +279,20 @@ def l1_norm(beta: Float64, d: Float64) -> float:
 
 
 # --- the model by its Gram matrix ---------------------------------------------------------------------------
+
+
+@kernel
+def seek(slots: Int64, lo: Int64, hi: Int64, indices: Int32, first: int, cursor: Int64) -> None:
+    # cursor = [lo[s] + np.searchsorted(indices[lo[s] : hi[s]], first) for s in slots]
+    for c in range(slots.size):
+        a, b = lo[slots[c]], hi[slots[c]]
+        while a < b:
+            middle = (a + b) // 2
+            if indices[middle] < first:
+                a = middle + 1
+            else:
+                b = middle
+        cursor[c] = a
 
 
 @kernel

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from solver import Columns, Examples, kernels
+from solver import Block, Columns, Examples, kernels
 
 
 @nb.njit
@@ -34,15 +34,15 @@ def test_elementary_functions_agree_with_numpy_to_a_few_last_bits() -> None:
 def test_loss_residual_and_weights_are_right_at_any_margin(scale: float) -> None:
     rng = np.random.default_rng(0)
     m, y, s = scale * rng.normal(size=1000), rng.choice([-1.0, 1.0], 1000), rng.exponential(size=1000)
-    working = np.empty((1000, 2))
+    working = np.empty((2, 1000))
     kernels.working_response(m, s * y, working)
     clipped = np.clip(m, -700.0, 700.0)
     p = 1.0 / (1.0 + np.exp(-clipped))
     r = np.where(y > 0, 1.0 / (1.0 + np.exp(clipped)), -p)
     w = 1.0 / (2.0 + np.exp(clipped) + np.exp(-clipped))
     assert np.isfinite(working).all()
-    assert np.allclose(working[:, 0], s * r, rtol=1e-13, atol=1e-290)
-    assert np.allclose(working[:, 1], s * w, rtol=1e-13, atol=1e-290)
+    assert np.allclose(working[0], s * r, rtol=1e-13, atol=1e-290)
+    assert np.allclose(working[1], s * w, rtol=1e-13, atol=1e-290)
     assert kernels.loss(m, s * y) == pytest.approx((s * np.logaddexp(0.0, -y * m)).sum(), rel=1e-13)
 
 
@@ -81,11 +81,11 @@ def test_gradient_and_product_agree_with_scipy(make: Callable[..., Any], name: s
     n, p = X.shape
     columns = Columns.from_csc(X.indptr, X.indices, X.data, n)
     rng = np.random.default_rng(0)
-    working, slopes, product = rng.normal(size=(n, 2)), np.empty(p), np.ones(n)
+    working, slopes, product = rng.normal(size=(2, n)), np.empty(p), np.ones(n)
     beta = np.where(rng.random(p) < 0.5, rng.normal(size=p), 0.0)
     kernels.gradient(*columns.arrays, working, slopes)
     kernels.add_product(*columns.arrays, beta, product)
-    assert np.allclose(slopes, X.T.astype(np.float64) @ working[:, 0], rtol=1e-10, atol=1e-12)
+    assert np.allclose(slopes, X.T.astype(np.float64) @ working[0], rtol=1e-10, atol=1e-12)
     assert np.allclose(product, 1.0 + X.astype(np.float64) @ beta, rtol=1e-10, atol=1e-12)
 
 
@@ -153,3 +153,21 @@ def test_indices_and_data_of_different_length_are_refused() -> None:
 def test_bad_labels_and_weights_are_refused(labels: list[int], weights: list[float] | None, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Examples.of(labels, weights)
+
+
+@pytest.mark.parametrize("name", ["tall", "sparse", "one_hot", "dense", "mixed"])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 10.0, 100.0])
+def test_a_cycle_gives_dmargins_to_the_last_digits_however_wrong_the_margins(
+    make: Callable[..., Any], name: str, scale: float
+) -> None:
+    X, examples = make(name)
+    n, p = X.shape
+    block = Block([Columns.from_csc(X.indptr, X.indices, X.data, n)], p, examples)
+    block.set_margins(scale * np.random.default_rng(0).normal(size=n))
+    update = block.cycle(None, 1e-3, 1e-6)
+    assert update.dbeta.position.size
+    beta = np.zeros(p)
+    beta[update.dbeta.position] = update.dbeta.value
+    exact = X.astype(np.float64) @ beta
+    largest = max(1.0, np.abs(X.astype(np.float64)).dot(np.abs(beta)).max())
+    assert np.abs(update.dmargins - exact).max() < 1e-10 * largest

@@ -10,6 +10,7 @@ import pytest
 
 from solver import (
     Block,
+    Coefficients,
     Columns,
     Examples,
     Solution,
@@ -129,7 +130,7 @@ def test_a_step_is_made_once_and_moves_margins_and_coefficients(make: Callable[.
     X, examples = make("sparse")
     block = Block([Columns.from_csc(X.indptr, X.indices, X.data, examples.n)], X.shape[1], examples)
     first = block.cycle(None, 0.5, 1e-6)
-    dbeta, dmargins = first.dbeta, first.dmargins.copy()
+    dbeta, dmargins = Coefficients(first.dbeta.position.copy(), first.dbeta.value.copy()), first.dmargins.copy()
     moved = block.cycle(Step(0.5, dmargins), 0.5, 1e-6).dbeta
 
     other = Block([Columns.from_csc(X.indptr, X.indices, X.data, examples.n)], X.shape[1], examples)

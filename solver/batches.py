@@ -1,0 +1,71 @@
+"""Several cycles of coordinate descent over a block's active columns, a batch of them at a time.
+
+What is active is copied out of the stretches as these are read, so that cycles over it cost no reading. A batch holds
+to a number of bytes; a block with more active columns than that is worked through in batches, one after the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver import kernels
+from solver.arrays import Coefficients, Float64, Int64
+from solver.columns import Columns
+
+BATCH_BYTES = 1 << 27
+REST = 0.05  # a cycle that moves coefficients by less than this share of what the first one did is the last
+
+
+class Batches:
+    """Coordinate descent on the sub-problem at λ, over columns as they come; all vectors given are changed."""
+
+    def __init__(
+        self, working: Float64, paired: Float64, dmargins: Float64, lam: float, nu: float, cycles: int
+    ) -> None:
+        self._working, self._paired, self._dmargins = working, paired, dmargins
+        self._apart = False
+        kernels.begin_cycle(working, paired, dmargins)
+        self._lam, self._nu, self._cycles = lam, nu, cycles
+        self._waiting: list[tuple[Int64, Columns, Float64]] = []
+        self._bytes = 0
+        self._changes: list[Coefficients] = []
+
+    def add(self, position: Int64, columns: Columns, beta: Float64) -> None:
+        """Take some columns, with their coefficients as they are."""
+        if position.size:
+            self._waiting.append((position, columns, beta))
+            self._bytes += columns.nbytes
+        if self._bytes >= BATCH_BYTES:
+            self._descend()
+
+    def change(self) -> Coefficients:
+        """Δβ over all columns that came; dmargins is theirs from now on."""
+        self._descend()
+        kernels.end_cycle(self._working, self._paired, self._apart, self._dmargins)
+        changes = self._changes or [Coefficients.empty()]
+        return Coefficients(np.concatenate([c.position for c in changes]), np.concatenate([c.value for c in changes]))
+
+    def _descend(self) -> None:
+        """Cycles over what waits."""
+        if not self._waiting:
+            return
+        position = np.concatenate([one[0] for one in self._waiting])
+        columns = Columns.joined([one[1] for one in self._waiting], self._dmargins.size)
+        before = np.concatenate([one[2] for one in self._waiting])
+        beta = before.copy()
+        self._cycle(columns, beta)
+        moved = np.flatnonzero(beta != before)
+        self._changes.append(Coefficients(position[moved], beta[moved] - before[moved]))
+        self._waiting, self._bytes = [], 0
+
+    def _cycle(self, columns: Columns, beta: Float64) -> None:
+        moved, dbeta = np.empty(beta.size, np.int64), np.empty(beta.size)
+        first = 0.0
+        for _ in range(self._cycles):
+            vectors = self._working, self._paired, self._apart
+            count, self._apart = kernels.cycle(*columns.arrays, beta, self._lam, self._nu, *vectors, moved, dbeta)
+            beta[moved[:count]] += dbeta[:count]
+            distance = float(np.abs(dbeta[:count]).sum())
+            first = max(first, distance)
+            if distance <= REST * first:
+                return

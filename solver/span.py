@@ -1,0 +1,73 @@
+"""f minimised over the span of a few directions at once: the line search of Algorithm 3 in several dimensions.
+
+Blocks that correlate get into each other's way, and rounds with a single step size zigzag. The cure is that of
+conjugate gradients: to search over the blocks' own directions and the last few steps together. As in Anderson
+extrapolation the result is a combination of past iterates, but the one that makes f least, not a residual. Margins are
+linear in β, so all that is needed is at the driver: no pass over the data.
+
+|β| has a kink at zero. Newton steps are made on √(β² + ε²) in its place, ε falling; f itself says how far they go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver import kernels
+from solver.arrays import Float64
+
+SMOOTHING = (1e-1, 1e-2, 1e-3)  # ε, relative to how far a coefficient moves
+STEPS = 3  # Newton steps for each
+STRIDES = 2.0 ** -np.arange(7.0)
+RIDGE = 1e-10  # of a direction's own curvature, so that directions which say the same do no harm
+
+
+@dataclass(frozen=True)
+class Span:
+    """Directions out of an iterate: margins Dᵀc and coefficients Bᵀc further on. beta: those that are not 0 or move."""
+
+    margins: Float64
+    signed: Float64
+    beta: Float64
+    lam: float
+    D: Float64  # a row for each direction, over the examples
+    B: Float64  # the same, over the coefficients
+
+    def minimise(self, objective: float) -> tuple[Float64, float]:
+        """c, and f there; `objective` is f at c = 0."""
+        c = np.zeros(len(self.D))
+        reach = np.abs(self.B).sum(axis=0)
+        for smoothing in SMOOTHING:
+            for _ in range(STEPS):
+                step = self._newton(c, smoothing * reach)
+                if step is None:
+                    return c, objective
+                stride, value = self._search(c, step)
+                if not value < objective:
+                    break
+                c, objective = c + stride * step, value
+        return c, objective
+
+    def _newton(self, c: Float64, epsilon: Float64) -> Float64 | None:
+        """The Newton step of the smoothed objective."""
+        working = np.empty((2, self.margins.size))
+        kernels.working_response(self.margins + c @ self.D, self.signed, working)
+        beta = self.beta + c @ self.B
+        root = np.sqrt(beta**2 + epsilon**2) + np.finfo(float).tiny
+        slope = self.lam * (self.B @ (beta / root)) - self.D @ working[0]
+        H = (self.D * working[1]) @ self.D.T + self.lam * (self.B * (epsilon**2 / root**3)) @ self.B.T
+        scale = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
+        try:
+            step: Float64 = -np.linalg.solve(H / np.outer(scale, scale) + RIDGE * np.eye(c.size), slope / scale) / scale
+        except np.linalg.LinAlgError:
+            return None
+        return step if np.isfinite(step).all() else None
+
+    def _search(self, c: Float64, step: Float64) -> tuple[float, float]:
+        """The best of a few step sizes, and f there."""
+        values = np.empty(STRIDES.size)
+        kernels.losses_along(self.margins + c @ self.D, step @ self.D, self.signed, STRIDES, values)
+        values += self.lam * np.abs(self.beta + c @ self.B + np.outer(STRIDES, step @ self.B)).sum(axis=1)
+        best = int(np.argmin(values))
+        return float(STRIDES[best]), float(values[best])

@@ -1,0 +1,224 @@
+"""Rounds split by feature, for a working set beyond the driver's budget, ended by the same certificate.
+
+A round is Algorithm 4 with more to it, at one pass over the data:
+    1. in each block: a sweep, and several cycles over the block's active features
+    2. the line search along the sum of the blocks' directions (Algorithm 3)
+    3. a search over the span of the blocks' single directions and the last steps (span.py)
+    4. the subspace search over what fits into the budget: the features that moved f the most, for their bytes
+The sweep of step 1 gives a dual point, and so the gap: f less the best dual value found so far at this λ. Nothing here
+grows with the number of features, only with those that are active.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solver import kernels
+from solver.arrays import Coefficients, Float64
+from solver.block import Descent, Sweep
+from solver.blocks import Blocks
+from solver.dglmnet import offsets, restart, split
+from solver.examples import Examples
+from solver.gap import duality_gap
+from solver.linesearch import Direction, Found, Ray, line_search
+from solver.options import DefaultOptions, SolverOptions
+from solver.records import Certificate, Log
+from solver.span import Span
+
+CYCLES, MOST_CYCLES = 4, 32  # in each block, at first and at the most
+LAST_STEPS, BLOCK_DIRECTIONS = 8, 4  # of the span; neighbouring blocks share a direction where there are more of them
+HARDLY = 0.1  # α = 1 alone, which keeps zeros exact, is taken where it costs at most this share of the round's gain
+WINDOW = 5  # rounds over which their pace is measured
+SAFETY = 6.0  # what is left may be so much more than it seems
+SLOWEST = 0.99  # rounds are taken to gain at least this factor on each other, when extrapolated
+STUCK = 3  # rounds without a decrease, after which there is no way on
+ROUNDING = 1e-14  # a relative rise of f that is no rise
+
+_PAPER = SolverOptions.paper()
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """β, m = Xβ and f(β)."""
+
+    beta: Coefficients
+    margins: Float64
+    objective: float
+
+
+Move: TypeAlias = tuple[Coefficients, Float64]
+"""Δβ and Δm = X Δβ."""
+
+PartSearch: TypeAlias = Callable[[Iterate, Sweep, Coefficients], Iterate]
+"""Step 4: from an iterate, what the round's sweep listed and the blocks' Δβ, to a lower f."""
+
+
+class SplitRounds:
+    """The iterate at one λ, and how it moves on."""
+
+    def __init__(
+        self, blocks: Blocks, examples: Examples, lam: float, beta: Coefficients, search_part: PartSearch
+    ) -> None:
+        self._blocks, self._signed, self._lam, self._search_part = blocks, examples.signed, lam, search_part
+        self._offsets = offsets(blocks.sizes)
+        self._pace = Pace()
+        self._cycles, self._dual = CYCLES, -np.inf
+        self._steps: deque[Move] = deque(maxlen=LAST_STEPS)
+        self._last = False  # is all done but for zeros that are nearly zero? Then a round more, without step 3
+        self._plain: Iterate | None = None  # after the second step of a round, if its zeros are exact
+        margins = restart(blocks, examples.n, beta)
+        loss = float(kernels.loss(margins, self._signed))
+        self.at = Iterate(beta, margins, loss + lam * float(np.abs(beta.value).sum()))
+
+    def run(self, options: DefaultOptions, log: Log) -> Certificate:
+        """Rounds until the certificate is met, or there is no way to it."""
+        stuck = 0
+        while True:
+            log.begin(self.at.objective)
+            alpha = self._round(log)
+            gain = log.before - self.at.objective
+            remaining = self._pace.add(gain)
+            certificate = self._certify(self.at, remaining)
+            met = certificate.met(options)
+            if met and self._plain is not None and self._certify(self._plain, remaining).met(options):
+                # The second precaution for sparsity: back to α = 1 alone, where zeros are exact.
+                certificate, self.at, self._last = self._certify(self._plain, remaining), self._plain, True
+            log.end(self.at.objective, self.at.beta, certificate.gap, alpha)
+            stuck = stuck + 1 if gain <= 0.0 else 0
+            if (met and self._last) or stuck == STUCK or log.rounds >= options.max_rounds:
+                return certificate
+            self._last = met
+
+    def _certify(self, at: Iterate, remaining: float) -> Certificate:
+        gap = at.objective - self._dual
+        left = remaining + at.objective - self.at.objective
+        return Certificate(at.objective, gap, min(gap, left))
+
+    def _round(self, log: Log) -> float:
+        """Steps 1 to 4; returns the step size of the second."""
+        start = self.at
+        sweep, moves = self._descend()
+        with log.searching():
+            direction = Direction(*_sum(moves), 0.0)
+            found = self._step(direction)
+            self._adapt(found)
+            self._plain = self._at_one(start, direction, found)
+            if not self._last:
+                self._widen(moves, start.objective - self.at.objective)
+            self.at = self._search_part(self.at, sweep, direction.dbeta)
+        self._steps.append((_difference(self.at.beta, start.beta), self.at.margins - start.margins))
+        return found.alpha
+
+    def _descend(self) -> tuple[Sweep, list[Move]]:
+        """Step 1: what the blocks found where the round begins, with the gap there, and their directions."""
+        parts = split(self.at.beta, self._offsets)
+        answers: list[Descent] = []
+        moves: list[list[Move]] = [[] for _ in range(min(BLOCK_DIRECTIONS, len(parts)))]
+        calls = self._blocks.descend(self.at.margins, parts, self._lam, _PAPER.nu, self._cycles)
+        for k, answer in enumerate(calls):
+            dbeta = Coefficients(answer.dbeta.position + self._offsets[k], answer.dbeta.value)
+            group = moves[k * len(moves) // len(parts)]
+            group[:] = [_sum([*group, (dbeta, answer.dmargins)])]
+            answers.append(answer)
+        sweep = Sweep.joined([answer.sweep for answer in answers], self._offsets)
+        dual = -duality_gap(0.0, self.at.margins, self._signed, self._lam, sweep.max_gradient)
+        self._dual = max(self._dual, dual)
+        return sweep, [group[0] for group in moves]
+
+    def _step(self, direction: Direction) -> Found:
+        """Step 2."""
+        before = self.at.objective
+        space = np.union1d(self.at.beta.position, direction.dbeta.position)
+        local = Coefficients(np.searchsorted(space, direction.dbeta.position), direction.dbeta.value)
+        l1 = float(np.abs(self.at.beta.value).sum())
+        moving = Direction(local, direction.dmargins, 0.0)
+        ray = Ray(self.at.margins, self._signed, _on(space, self.at.beta), l1, moving, self._lam)
+        found = line_search(ray, before, _PAPER)
+        if found.at_one - found.objective <= max(HARDLY * (before - found.objective), ROUNDING * before):
+            found = Found(1.0, found.at_one, found.at_one, found.descent)
+        self._move(direction.dbeta, direction.dmargins, found.alpha, found.objective)
+        return found
+
+    def _at_one(self, start: Iterate, direction: Direction, found: Found) -> Iterate | None:
+        """Where α = 1 leads to, unless f would rise."""
+        if found.alpha == 1.0 or found.at_one > start.objective:
+            return self.at if found.alpha == 1.0 else None
+        return Iterate(_plus(start.beta, direction.dbeta, 1.0), start.margins + direction.dmargins, found.at_one)
+
+    def _adapt(self, found: Found) -> None:
+        """More cycles while the blocks' directions add up well, fewer where they get into each other's way."""
+        if found.alpha >= 0.9:
+            self._cycles = min(2 * self._cycles, MOST_CYCLES)
+        elif found.alpha < 0.5:
+            self._cycles = max(self._cycles // 2, 1)
+
+    def _widen(self, moves: Sequence[Move], gained: float) -> None:
+        """Step 3: over the span of the blocks' directions and the last steps, where that gains something."""
+        # With one block alone, its direction has been searched along already.
+        several = [*(moves if len(moves) > 1 or self._steps else []), *self._steps]
+        directions = [move for move in several if move[0].position.size]
+        if not directions:
+            return
+        space = np.unique(np.concatenate([self.at.beta.position, *(dbeta.position for dbeta, _ in directions)]))
+        B = np.array([_on(space, dbeta) for dbeta, _ in directions])
+        D = np.array([dmargins for _, dmargins in directions])
+        span = Span(self.at.margins, self._signed, _on(space, self.at.beta), self._lam, D, B)
+        c, objective = span.minimise(self.at.objective)
+        if self.at.objective - objective > HARDLY * gained:
+            self._move(Coefficients(space, c @ B), c @ D, 1.0, objective)
+
+    def _move(self, dbeta: Coefficients, dmargins: Float64, alpha: float, objective: float) -> None:
+        """To β + αΔβ."""
+        beta = _plus(self.at.beta, dbeta, alpha)
+        self.at = Iterate(beta, self.at.margins + alpha * dmargins, objective)
+
+
+def _on(space: NDArray[np.int64], beta: Coefficients) -> Float64:
+    """β as a vector over these positions, which hold all of its own."""
+    vector = np.zeros(space.size)
+    vector[np.searchsorted(space, beta.position)] = beta.value
+    return vector
+
+
+def _plus(beta: Coefficients, dbeta: Coefficients, alpha: float) -> Coefficients:
+    space = np.union1d(beta.position, dbeta.position)
+    value = _on(space, beta) + alpha * _on(space, dbeta)
+    kept = np.flatnonzero(value)
+    return Coefficients(space[kept], value[kept])
+
+
+def _difference(after: Coefficients, before: Coefficients) -> Coefficients:
+    return _plus(after, before, -1.0)
+
+
+def _sum(moves: Sequence[Move]) -> Move:
+    """Of different features, in their order."""
+    position = np.concatenate([dbeta.position for dbeta, _ in moves])
+    dmargins = np.zeros(moves[0][1].size)
+    for _, part in moves:
+        kernels.add(dmargins, part)
+    return Coefficients(position, np.concatenate([dbeta.value for dbeta, _ in moves])), dmargins
+
+
+class Pace:
+    """What is left to gain, if rounds go on gaining as the best of the last few did.
+
+    Searched over a span, rounds gain by fits and starts: a poor one says little.
+    """
+
+    def __init__(self) -> None:
+        self._gains: list[float] = []
+
+    def add(self, gain: float) -> float:
+        self._gains = [*self._gains[-WINDOW:], max(gain, 0.0)]
+        if len(self._gains) < 3:
+            return np.inf
+        earlier, rounds = self._gains[0], len(self._gains) - 1
+        pace = min((max(self._gains[-3:]) / earlier) ** (1.0 / rounds), SLOWEST) if earlier > 0.0 else 0.0
+        return SAFETY * max(self._gains[-WINDOW:]) * max(pace / (1.0 - pace), 1.0)

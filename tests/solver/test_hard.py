@@ -1,0 +1,29 @@
+"""Hard data, small: the default mode ends within its tolerance of the optimum, in few passes over the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.check_hard import SETS
+from solver import DefaultOptions, Examples, Solution, ThreadBlocks, certified_path, lambda_grid, lambda_max
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_model_is_within_tol_of_the_optimum_in_few_passes(name: str) -> None:
+    X, y = SETS[name](np.random.default_rng(1), 50)
+    X.sort_indices()
+    examples = Examples.of(y)
+
+    def path(options: DefaultOptions) -> list[Solution]:
+        with ThreadBlocks.from_csc(X, examples, 3, threads=2) as blocks:
+            largest = lambda_max(blocks, examples)
+            lambdas = lambda_grid(largest, 12)
+            return list(certified_path(blocks, examples, lambdas, options, largest=largest))
+
+    found, strict = path(DefaultOptions()), path(DefaultOptions(gap=1e-6))
+    assert all(one.converged for one in [*found, *strict])
+    assert sum(one.rounds for one in found) <= 4 * len(found)
+    for one, proof in zip(found, strict, strict=True):
+        bound = proof.objective - proof.gap  # no model is below this
+        assert one.objective <= bound * (1.0 + 1e-4) + 2 * proof.gap
