@@ -3,17 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-lowest lint bench clean
+.PHONY: help demo test test-lowest lint bench notebooks clean
 
 help:
 	@echo "make demo         run the whole pipeline on a generated data set"
 	@echo "make test         linters, types and tests"
 	@echo "make test-lowest  the tests with the oldest dependencies that pyproject.toml allows"
-	@echo "make bench        the benchmarks, with the tables that docs/ shows"
+	@echo "make notebooks    execute the notebooks and write them back with their outputs"
+	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder"
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench,notebooks]'
 	@touch $@
 
 demo: $(VENV)/installed
@@ -37,12 +38,19 @@ test: lint
 test-lowest: .venv-lowest/installed
 	NUMBA_CACHE_DIR=.venv-lowest/numba .venv-lowest/bin/python -m pytest
 
+# With DATA=DIR, on the real data in it (NAME.train.svm), else on look-alikes.
 bench: $(VENV)/installed
-	$(BIN)/python -m benchmarks.bench_convert --memory
+	$(BIN)/python -m benchmarks.compare $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m benchmarks.bench_workers $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m benchmarks.bench_scaling
+	$(BIN)/python -m benchmarks.bench_convert --memory $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_kernel
 	$(BIN)/python -m benchmarks.bench_round
-	$(BIN)/python -m benchmarks.bench_paper
+	$(BIN)/python -m benchmarks.bench_paper $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_stream
 
+notebooks: $(VENV)/installed
+	$(BIN)/python notebooks/execute.py
+
 clean:
-	rm -rf $(VENV) .venv-lowest demo build *.egg-info
+	rm -rf $(VENV) .venv-lowest demo build *.egg-info benchmarks/.envs benchmarks/.problems

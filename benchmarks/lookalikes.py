@@ -1,7 +1,10 @@
-"""LIBSVM text shaped like the data sets the paper used, for benchmarks without real data.
+"""Data shaped like the sets the paper used, for benchmarks without real data.
 
-splice: like dna, one-hot nucleotides, values 1, n >> p. imdb: like webspam, power-law words, values 1, p >> n.
-news20: the same with real values, rows of unit length.
+As LIBSVM text, for readers. splice: like dna, one-hot nucleotides, values 1, n >> p. imdb: like webspam, power-law
+words, values 1, p >> n. news20: the same with real values, rows of unit length. Their labels are noise.
+
+As arrays, for solvers, with labels that follow a sparse model. epsilon: dense, correlated columns, rows of unit length.
+webspam: power-law words with real values, p >> n. dna: one-hot nucleotides, n >> p, few positives.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 
 
 def write_lookalike(name: str, path: Path, scale: float = 1.0) -> None:
@@ -42,3 +46,57 @@ def find_or_make(name: str, data: Path | None, scratch: Path) -> Path:
     if not path.exists():
         write_lookalike(name, path)
     return path
+
+
+ARRAYS = ("epsilon", "webspam", "dna")
+
+
+def make_arrays(name: str, scale: float = 1.0) -> tuple[sp.csr_matrix, np.ndarray]:
+    """X, rows of float32, and y, −1 or +1, of the look-alike of `name`, with `scale` times its usual number of rows."""
+    rng = np.random.default_rng(7)
+    made = {"epsilon": _epsilon, "webspam": _webspam, "dna": _dna}[name]
+    return made(rng, scale)
+
+
+def _epsilon(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.ndarray]:
+    n, p, factors = int(20_000 * scale), 2_000, 40
+    shared = rng.normal(size=(n, factors)) @ rng.normal(size=(factors, p)) / np.sqrt(factors)
+    X = (0.6 * shared + 0.8 * rng.normal(size=(n, p))).astype(np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    return sp.csr_matrix(X), _labels(rng, X @ _weights(rng, p, 200), spread=2.0)
+
+
+def _webspam(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.ndarray]:
+    n, p, length = int(20_000 * scale), 500_000, 300
+    # A density of 1/x: each octave of ids is as frequent as the next, as words roughly are.
+    counts = rng.integers(length // 2, 3 * length // 2, n)
+    ids = np.exp(rng.random(int(counts.sum())) * np.log(p)).astype(np.int64) - 1
+    rows = np.repeat(np.arange(n), counts)
+    X = sp.csr_matrix((np.ones(ids.size, np.float32), (rows, ids)), shape=(n, p))
+    X.sum_duplicates()
+    X.data = 1.0 + np.log(X.data)
+    norms = np.sqrt(np.bincount(np.repeat(np.arange(n), np.diff(X.indptr)), X.data.astype(np.float64) ** 2, n))
+    X = sp.csr_matrix(sp.diags_array(1.0 / norms) @ X, dtype=np.float32)
+    return X, _labels(rng, X @ _weights(rng, p, 2_000, among=20_000), spread=3.0)
+
+
+def _dna(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.ndarray]:
+    n, places = int(100_000 * scale), 200
+    ids = 4 * np.arange(places) + rng.integers(0, 4, (n, places))
+    indptr = np.arange(0, n * places + 1, places)
+    X = sp.csr_matrix((np.ones(n * places, np.float32), ids.ravel(), indptr), shape=(n, 4 * places))
+    return X, _labels(rng, X @ _weights(rng, 4 * places, 100), spread=1.5, positive=0.05)
+
+
+def _weights(rng: np.random.Generator, p: int, used: int, among: int | None = None) -> np.ndarray:
+    """A model with `used` weights, all among the first `among` features, which are the frequent ones."""
+    weights = np.zeros(p)
+    weights[rng.choice(among or p, used, replace=False)] = rng.normal(size=used)
+    return weights
+
+
+def _labels(rng: np.random.Generator, margins: np.ndarray, spread: float, positive: float = 0.5) -> np.ndarray:
+    """Labels drawn by the logistic model, its margins scaled to a deviation of `spread` and shifted."""
+    scaled = spread * (margins - margins.mean()) / margins.std()
+    shift = np.quantile(scaled, 1.0 - positive)
+    return np.where(rng.random(margins.size) < 1.0 / (1.0 + np.exp(shift - scaled)), 1.0, -1.0)
