@@ -15,7 +15,7 @@ import psutil
 from distributed import Client
 
 from pipeline.resident import ResidentBlocks
-from solver import BlockUpdate, Coefficients, Columns, Step, Sweep
+from solver import BlockUpdate, Coefficients, Columns, Descent, Step, Sweep
 from solver.arrays import Float64, Int64
 from transforms import Dataset, UserError
 
@@ -160,6 +160,12 @@ class DaskBlocks:
     def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Iterable[Sweep]:
         pairs = zip(self._actors, self._tokens, strict=True)
         return self._results([actor.sweep(token, margins, threshold, limit) for actor, token in pairs])
+
+    def descend(
+        self, margins: Float64, beta: Sequence[Coefficients], lam: float, nu: float, cycles: int
+    ) -> Iterable[Descent]:
+        trios = zip(self._actors, self._tokens, beta, strict=True)
+        return self._results([actor.descend(token, margins, mine, lam, nu, cycles) for actor, token, mine in trios])
 
     def columns(self, position: Sequence[Int64]) -> Iterable[Columns]:
         pairs = zip(self._actors, self._tokens, position, strict=True)

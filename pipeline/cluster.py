@@ -49,6 +49,16 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         yield client
 
 
+@contextmanager
+def open_scheduler(address: str) -> Iterator[Client]:
+    """A client that asks the scheduler only: for work whose driver is on the cluster."""
+    logging.getLogger("distributed.client").setLevel(
+        logging.CRITICAL
+    )  # a scheduler that is gone is told by the command
+    with _connect(address, direct=False) as client:
+        yield client
+
+
 def _embedded(options: ClusterOptions) -> LocalCluster:
     """Workers of one thread each. In this process they share memory, so only processes have a limit of their own."""
     workers = options.workers or CPU_COUNT

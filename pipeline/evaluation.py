@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from pipeline.metrics import metrics_of
 from pipeline.model import METRICS, PathModel, best_of
 from pipeline.prediction import whole_file
 from pipeline.run import CLAIM, PATH, RUN_JSON
-from pipeline.scoring import Scored, Scorer, Source, Tally, client_for, find_sources, source_identity
-from transforms import UserError
+from pipeline.scoring import Reading, Scored, Scorer, Source, Tally, client_for, find_sources, source_identity
+from transforms import Dataset, UserError
 from transforms.claim import ClaimKeeper
 from transforms.progress import NoProgress, Progress
 from transforms.storage import StorageOptions, display, explained, open_storage, write_json
@@ -49,6 +50,8 @@ def evaluate(
     inputs: str | Sequence[str],
     *,
     metric: str = METRICS[0],
+    held_out: bool = False,
+    on_bad_line: str = "raise",
     client: Client | None = None,
     storage_options: dict[str, Any] | None = None,
     progress: Progress | None = None,
@@ -56,23 +59,33 @@ def evaluate(
     """Judge every model of a run by test data (LIBSVM text, data sets), and store the metrics in the run.
 
     Labels mean what they meant in training. Where the examples carry weights, metrics are weighted.
+    held_out: the inputs are the text that the training data were converted from, and only the examples count that were
+    held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them.
     """
+    started = perf_counter()
     options, progress = StorageOptions(storage_options or {}), progress or NoProgress()
     PathModel.load(run, options)  # a folder that is no run is left alone
     with _claimed(run, options) as keeper:
         model = PathModel.load(run, options)
         best_of(model.path, metric)
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
+        reading = Reading(_fraction(model, sources) if held_out else None, on_bad_line)
         tally = Tally()
         with client_for(client) as client, MarginStore(model) as store:
-            for scored in Scorer(model, list(range(len(model))), client, options, progress, tally).score(sources):
+            scorer = Scorer(model, list(range(len(model))), client, options, progress, tally, reading)
+            for scored in scorer.score(sources):
                 store.add(scored)
             rows = _judge(model, store, progress)
         result = Evaluation(rows, metric, best_of(rows, metric), tally, store.weights is not None)
         fs, path = open_storage(run, options)
         keeper.claim.check(fs)
-        write_json(fs, f"{path}/{RUN_JSON}", model.about | {"evaluation": _about(result, sources)})
+        # A run that is cut off here says of no metrics that they are of other data.
+        about = {name: value for name, value in model.about.items() if name != "evaluation"}
+        write_json(fs, f"{path}/{RUN_JSON}", about)
         _write_path(run, options, rows)
+        seconds = model.about.get("seconds", {}) | {"evaluate": perf_counter() - started}
+        facts = {"evaluation": _about(result, sources, reading), "seconds": seconds}
+        write_json(fs, f"{path}/{RUN_JSON}", about | facts)
     return result
 
 
@@ -131,7 +144,9 @@ class MarginStore:
     def settle(self) -> None:
         """All examples are in: join what is needed for every λ."""
         if not self._labels:
-            raise UserError("the test data have no examples")
+            raise UserError(
+                "the test data have no examples: pass other files, or hold out a larger fraction if they were held out"
+            )
         weights = [one for one in self._weights if one is not None]
         if weights and len(weights) < len(self._weights):
             raise UserError("some of the test data have weights and some have none: write them on all lines or on none")
@@ -169,10 +184,29 @@ def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dic
     return rows
 
 
-def _about(result: Evaluation, sources: Sequence[Source]) -> dict[str, Any]:
+def _fraction(model: PathModel, sources: Sequence[Source]) -> float:
+    """What was held out when the run's data set was made."""
+    fraction = model.about["dataset"].get("hold_out")
+    if fraction is None:
+        raise UserError(
+            f"{model.name}: no examples were held out when its data set was made: pass test data without --held-out, "
+            "or convert again with --hold-out and fit again"
+        )
+    for source in sources:
+        if isinstance(source, Dataset):
+            raise UserError(
+                f"{source.name}: a data set does not hold what was held out: pass the text it was made from"
+            )
+    return float(fraction)
+
+
+def _about(result: Evaluation, sources: Sequence[Source], reading: Reading) -> dict[str, Any]:
     """What run.json says of the evaluation."""
     return {
         "inputs": [identity for source in sources for identity in source_identity(source)],
+        "held_out": reading.held_out,
+        "on_bad_line": reading.on_bad_line,
+        "bad_lines": result.tally.bad_lines,
         "examples": result.tally.examples,
         "nonzeros": result.tally.nonzeros,
         "unseen_nonzeros": result.tally.unseen,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,6 +97,7 @@ def fit_path(
     client: Client | None = None,
     storage_options: dict[str, Any] | None = None,
     watcher: FitWatcher | None = None,
+    seconds: dict[str, float] | None = None,
 ) -> Run:
     """Fit the whole path, and store it in the run folder `output`.
 
@@ -105,7 +107,9 @@ def fit_path(
     blocks: M of the paper; by default one for each thread of the cluster.
     residency: keep columns in the workers' memory, or stream them from Parquet in each round; auto chooses memory where
     it suffices.
+    seconds: how long stages before this one took, for run.json, which gets the fit's own beside them.
     """
+    started = perf_counter()
     storage = StorageOptions(storage_options or {})
     opened = open_dataset(dataset, storage) if isinstance(dataset, str) else dataset
     if algorithm is None:
@@ -113,7 +117,7 @@ def fit_path(
     options = _options(algorithm, options)
     path, watcher = path or PathOptions(), watcher or NoWatcher()
     _check(opened, path, residency, resume, overwrite, blocks)
-    about = _about(opened, algorithm, options, path, blocks)
+    about = _about(opened, algorithm, options, path, blocks) | {"seconds": dict(seconds or {})}
     with ExitStack() as stack:
         run = open_run(output, about, storage, resume=resume, overwrite=overwrite)
         stack.callback(run.release)
@@ -121,6 +125,7 @@ def fit_path(
             return run
         if client is None:
             client = _current_client() or stack.enter_context(open_client(ClusterOptions()))
+        started -= sum(row["seconds"] for row in run.path)  # those of a run that was cut off
         workers = list_workers(client)
         # A path is taken up with the blocks it was begun with, whatever the cluster looks like now.
         groups = run.about.get("blocks") or make_groups(len(opened.partitions), blocks, workers)
@@ -129,7 +134,7 @@ def fit_path(
         resident = stack.enter_context(DaskBlocks(client, opened, placements))
         run.settle(blocks=groups)
         _solve(run, resident, opened, options, path, watcher)
-        run.settle(complete=True)
+        run.settle(complete=True, seconds=run.about.get("seconds", {}) | {"fit": perf_counter() - started})
     return run
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
-from scipy.special import expit
 
 from pipeline import export
+from pipeline.margins import labels_of, margins_of, probabilities_of
 from pipeline.run import COEFFICIENTS, PATH, RUN_JSON, RUN_VERSION
 from transforms import UserError
 from transforms.storage import StorageOptions, display, explained, open_storage, redact
@@ -49,8 +49,8 @@ class PathModel:
         """Read the run folder at `url`. Raises UserError if it is missing, damaged, or of another version."""
         fs, path = open_storage(url, StorageOptions(storage_options or {}))
         about = _read_about(fs, path)
-        rows = _read_table(fs, f"{path}/{PATH}", ("index", "lambda", "nonzeros")).to_pylist()
-        table = _read_table(fs, f"{path}/{COEFFICIENTS}", ("lambda_index", "feature", "weight"))
+        rows = read_table(fs, f"{path}/{PATH}", ("index", "lambda", "nonzeros")).to_pylist()
+        table = read_table(fs, f"{path}/{COEFFICIENTS}", ("lambda_index", "feature", "weight"))
         index = table["lambda_index"].to_numpy()
         starts = np.searchsorted(index, np.arange(len(rows) + 1))
         if np.diff(starts).tolist() != [row["nonzeros"] for row in rows] or (np.diff(index) < 0).any():
@@ -114,34 +114,24 @@ class PathModel:
         ends = np.array([0, features.size])
         return sp.csr_array((weights, features - self.index_base, ends), shape=(1, self.width))
 
-    def decision_function(self, X: Any, lambda_index: int) -> np.ndarray:
-        """Margins of the rows of X (numpy or scipy sparse); > 0 speaks for the label that is +1.
+    def decision_function(self, X: Any, lambda_index: int) -> Any:
+        """Margins of the rows of X (numpy, scipy sparse, dask array); > 0 speaks for the label that is +1.
 
         X may have any number of columns: those the model does not know have no weight, those that are missing are 0.
+        Of a dask array this and the next two are lazy dask arrays, with the chunks of its rows.
         """
         features, weights = self.coefficients(lambda_index)
-        columns = features - self.index_base
-        X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
-        if X.ndim != 2:
-            raise UserError(f"X must be a matrix, a row for each example; got {X.ndim} dimensions")
-        known = columns < X.shape[1]
-        if not sp.issparse(X):
-            margins: np.ndarray = X[:, columns[known]].astype(np.float64) @ weights[known]
-            return margins
-        beta = np.zeros(X.shape[1])
-        beta[columns[known]] = weights[known]
-        return np.asarray(X @ beta, dtype=np.float64)
+        return margins_of(X, features - self.index_base, weights)
 
-    def predict_proba(self, X: Any, lambda_index: int) -> np.ndarray:
+    def predict_proba(self, X: Any, lambda_index: int) -> Any:
         """Probabilities, examples × 2, a column for each of `classes`."""
         margins = self.decision_function(X, lambda_index)
-        columns = [expit(-margins), expit(margins)]
-        return np.column_stack(columns if self.label_map["+1"] > self.label_map["-1"] else columns[::-1])
+        return probabilities_of(margins if self.label_map["+1"] > self.label_map["-1"] else -margins)
 
-    def predict(self, X: Any, lambda_index: int) -> np.ndarray:
+    def predict(self, X: Any, lambda_index: int) -> Any:
         """The likelier label of each row."""
-        positive = self.decision_function(X, lambda_index) > 0
-        return np.where(positive, self.label_map["+1"], self.label_map["-1"])
+        labels = np.array([self.label_map["-1"], self.label_map["+1"]])
+        return labels_of(self.decision_function(X, lambda_index), labels)
 
     def to_sklearn(self, lambda_index: int, n_features: int | None = None) -> LogisticRegression:
         """A fitted scikit-learn LogisticRegression; n_features: columns of the X it will see. [default: width]"""
@@ -196,7 +186,8 @@ def _read_about(fs: Any, path: str) -> dict[str, Any]:
     return about
 
 
-def _read_table(fs: Any, path: str, columns: tuple[str, ...]) -> pa.Table:
+def read_table(fs: Any, path: str, columns: tuple[str, ...]) -> pa.Table:
+    """A table of a run that has these columns; UserError if it is missing or damaged."""
     where = display(fs, path)
     try:
         with explained(where):

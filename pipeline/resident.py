@@ -12,21 +12,51 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from distributed import get_worker
 
-from solver import Block, BlockUpdate, Coefficients, Columns, Examples, Step, Sweep, ThreadBlocks
+from solver import Block, BlockUpdate, Coefficients, Columns, Descent, Examples, Step, Sweep, ThreadBlocks
 from solver.arrays import Float64, Int64
 from transforms import Dataset, Partition
 
 
 class PartitionColumns:
-    """The columns of some partitions, read from Parquet row group by row group, anew each time (section 3)."""
+    """The columns of some partitions, read from Parquet row group by row group, anew each time (section 3).
+
+    A stretch is a row group. Their sizes and bounds are known, so that those which do not matter stay unread.
+    """
 
     def __init__(self, partitions: Sequence[Partition], n: int) -> None:
         self._partitions, self._n = partitions, n
+        groups = [partition.read_bounds() for partition in partitions]
+        self._ends = np.cumsum([len(bounds) for bounds in groups]).tolist()
+        self.counts = [bounds.size for part in groups for bounds in part]
+        self.bounds = np.concatenate([np.empty(0), *(bounds for part in groups for bounds in part)])
 
     def __iter__(self) -> Iterator[Columns]:
-        for partition in self._partitions:
-            for csc in partition.stream():
-                yield Columns.from_csc(csc.indptr, csc.indices, csc.data, self._n)
+        return self.read(range(len(self.counts)))
+
+    def read(self, chosen: Iterable[int]) -> Iterator[Columns]:
+        numbers = _Peekable(chosen)
+        first = 0
+        for partition, end in zip(self._partitions, self._ends, strict=True):
+            if numbers.next_is_below(end):
+                for csc in partition.read_groups(k - first for k in numbers.below(end)):
+                    yield Columns.from_csc(csc.indptr, csc.indices, csc.data, self._n)
+            first = end
+
+
+class _Peekable:
+    """Rising numbers, taken one by one, only when they are needed: which come next may depend on what was read."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._numbers = iter(numbers)
+        self._next = next(self._numbers, None)
+
+    def next_is_below(self, end: int) -> bool:
+        return self._next is not None and self._next < end
+
+    def below(self, end: int) -> Iterator[int]:
+        while self._next is not None and self._next < end:
+            yield self._next
+            self._next = next(self._numbers, None)
 
 
 class ResidentBlocks:
@@ -42,7 +72,7 @@ class ResidentBlocks:
             stream = PartitionColumns(members, examples.n)
             # Both ways cut columns alike, so that they give the same result to the last bit.
             source = stream if residency == "stream" else list(stream)
-            blocks.append(Block(source, sum(part.info.features for part in members), examples))
+            blocks.append(Block(source, sum(part.info.features for part in members), examples, stream.bounds))
         self._blocks = ThreadBlocks(blocks, threads=min(threads, len(blocks)))
         self._cuts = np.cumsum([0, *self._blocks.sizes])
         self._sum = np.zeros(examples.n)
@@ -57,12 +87,7 @@ class ResidentBlocks:
     def start(self, token: str, beta: Coefficients) -> Float64:
         """Set β and return the worker's part of Xβ."""
         self._check(token)
-        cuts = np.searchsorted(beta.position, self._cuts)
-        parts = [
-            Coefficients(beta.position[lo:hi] - first, beta.value[lo:hi])
-            for first, lo, hi in zip(self._cuts[:-1], cuts[:-1], cuts[1:], strict=True)
-        ]
-        return self._summed(self._blocks.start(parts))
+        return self._summed(self._blocks.start(self._split(beta)))
 
     def set_margins(self, token: str, margins: Float64) -> None:
         self._check(token)
@@ -82,9 +107,18 @@ class ResidentBlocks:
         return max(self._blocks.max_gradient(_step(alpha, dmargins)))
 
     def sweep(self, token: str, margins: Float64 | None, threshold: float, limit: int) -> Sweep:
-        """Every feature's slope at these margins, or as the last sweep found them; positions count over the blocks."""
+        """Slopes at these margins, or those of the last sweep, and who is above; positions count over the blocks."""
         self._check(token)
         return Sweep.joined(list(self._blocks.sweep(margins, threshold, limit)), self._cuts)
+
+    def descend(self, token: str, margins: Float64, beta: Coefficients, lam: float, nu: float, cycles: int) -> Descent:
+        """A sweep, and cycles over the active features of each block; Δβ and Δm summed over them."""
+        self._check(token)
+        found = list(self._blocks.descend(margins, self._split(beta), lam, nu, cycles))
+        position = np.concatenate([one.dbeta.position + k for one, k in zip(found, self._cuts[:-1], strict=True)])
+        dbeta = Coefficients(position, np.concatenate([one.dbeta.value for one in found]))
+        sweep = Sweep.joined([one.sweep for one in found], self._cuts)
+        return Descent(sweep, dbeta, self._summed(one.dmargins for one in found))
 
     def columns(self, token: str, position: Int64) -> Columns:
         """The columns at these positions, which must rise."""
@@ -93,6 +127,12 @@ class ResidentBlocks:
         spans = zip(self._cuts[:-1], cuts[:-1], cuts[1:], strict=True)
         parts = self._blocks.columns([position[lo:hi] - first for first, lo, hi in spans])
         return Columns.joined(list(parts), self._sum.size)
+
+    def _split(self, beta: Coefficients) -> list[Coefficients]:
+        """β cut at the blocks' limits, positions counted within each."""
+        cuts = np.searchsorted(beta.position, self._cuts)
+        spans = zip(self._cuts[:-1], cuts[:-1], cuts[1:], strict=True)
+        return [Coefficients(beta.position[lo:hi] - first, beta.value[lo:hi]) for first, lo, hi in spans]
 
     def _summed(self, vectors: Iterable[Float64]) -> Float64:
         self._sum[:] = 0.0

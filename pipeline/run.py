@@ -36,6 +36,8 @@ from transforms.storage import (
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
 RUN_VERSION = 1
 CLAIM = "claim.json"
+DRIVER = "driver.json"  # where the driver of the run was submitted (driver_record)
+DATA = "data"  # the data set of a run that converts its own; it may be there before the run
 
 _PATH_SCHEMA = pa.schema(
     [
@@ -62,6 +64,7 @@ _TRACE_SCHEMA = pa.schema(
         ("nonzeros", pa.int64()),
         ("seconds", pa.float64()),
         ("line_search_seconds", pa.float64()),
+        ("gap", pa.float64()),
     ]
 )
 
@@ -80,7 +83,13 @@ def dataset_identity(dataset: Dataset) -> dict[str, Any]:
         # What a model needs to read other data as it read these.
         "index_base": dataset.description["index_base"],
         "label_map": dataset.description["label_map"],
-    }
+    } | _held_out(dataset)
+
+
+def _held_out(dataset: Dataset) -> dict[str, float]:
+    """The share of the examples that the conversion left out, if it did."""
+    share = dataset.description.get("plan", {}).get("hold_out")
+    return {"hold_out": share} if share else {}
 
 
 def versions() -> dict[str, str]:
@@ -111,19 +120,7 @@ class Run:
 
     def add_solution(self, solution: Solution, features: np.ndarray) -> None:
         """Keep a solution, and write the folder. `features` gives the id of each position."""
-        self.path.append(
-            {
-                "index": solution.lambda_index,
-                "lambda": solution.lam,
-                "objective": solution.objective,
-                "gap": solution.gap,
-                "nonzeros": solution.nonzeros,
-                "rounds": solution.rounds,
-                "seconds": solution.seconds,
-                "line_search_seconds": solution.line_search_seconds,
-                "converged": solution.converged,
-            }
-        )
+        self.path.append(path_row(solution))
         self.coefficients.append(_coefficient_table(solution, features))
         self._save()
 
@@ -162,17 +159,26 @@ class Run:
         _write_table(fs, f"{path}/{PATH}", pa.Table.from_pylist(self.path, schema=_PATH_SCHEMA))
 
 
+def path_row(solution: Solution) -> dict[str, Any]:
+    """A row of path.parquet."""
+    return {
+        "index": solution.lambda_index,
+        "lambda": solution.lam,
+        "objective": solution.objective,
+        "gap": solution.gap,
+        "nonzeros": solution.nonzeros,
+        "rounds": solution.rounds,
+        "seconds": solution.seconds,
+        "line_search_seconds": solution.line_search_seconds,
+        "converged": solution.converged,
+    }
+
+
 def open_run(url: str, about: dict[str, Any], options: StorageOptions, *, resume: bool, overwrite: bool) -> Run:
     """Claim the folder for a run as `about` describes it, with what is done already if it is resumed."""
+    exists = check_output(url, options, resume=resume, overwrite=overwrite)
     fs, path = open_storage(url, options)
     where = display(fs, path)
-    with explained(where):
-        fs.invalidate_cache()
-        exists = fs.exists(f"{path}/{RUN_JSON}")
-    if exists and not (resume or overwrite):
-        raise OutputExists(f"{where}: a run is there already: continue it with --resume or replace it with --overwrite")
-    if not exists and not overwrite and fs.exists(path) and [f for f in fs.ls(path, detail=False) if CLAIM not in f]:
-        raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
     fs.makedirs(path, exist_ok=True)
     keeper = ClaimKeeper(url, options, f"{path}/{CLAIM}")
     keeper.take(takeover=resume or overwrite)
@@ -188,6 +194,26 @@ def open_run(url: str, about: dict[str, Any], options: StorageOptions, *, resume
         keeper.release()
         raise
     return run
+
+
+def check_output(url: str, options: StorageOptions, *, resume: bool, overwrite: bool) -> bool:
+    """Refuse a folder that is in use already. Returns whether there is a run to go on with."""
+    fs, path = open_storage(url, options)
+    where = display(fs, path)
+    with explained(where):
+        fs.invalidate_cache()
+        exists: bool = fs.exists(f"{path}/{RUN_JSON}")
+    if exists and not (resume or overwrite):
+        raise OutputExists(f"{where}: a run is there already: continue it with --resume or replace it with --overwrite")
+    if not exists and not overwrite and _other_files(fs, path):
+        raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
+    return exists
+
+
+def _other_files(fs: Any, path: str) -> list[str]:
+    """What a folder holds that is no run's."""
+    names = [name.rstrip("/").rsplit("/", 1)[-1] for name in fs.ls(path, detail=False)] if fs.exists(path) else []
+    return [name for name in names if name not in (CLAIM, DATA, DRIVER) and not name.startswith(f"{CLAIM}.")]
 
 
 def _take_up(fs: Any, path: str, run: Run, where: str) -> None:

@@ -11,7 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,11 @@ from pipeline.weights import WeightTable
 from transforms import BadLine, Dataset, Partition, UserError, open_dataset
 from transforms.convert import cluster_resources
 from transforms.dataset import DATASET_JSON
+from transforms.errors import BrokenArchive
+from transforms.holdout import held_out_part
 from transforms.inputs import Block, InputFile, Text, cut_blocks, find_inputs, read_lines
-from transforms.mapreduce import BadSpotFound
-from transforms.parser import EXPECTED, ID_ZERO, Parsed, parse
+from transforms.mapreduce import BAD_LINES_NAMED, BadSpotFound
+from transforms.parser import EXPECTED, ID_ZERO, Parsed, padded, parse
 from transforms.plan import default_block_size
 from transforms.progress import Progress
 from transforms.storage import StorageOptions, display, explained, open_storage
@@ -56,6 +58,24 @@ class Tally:
     examples: int = 0
     nonzeros: int = 0
     unseen: int | None = 0  # nonzeros of features that training did not see; None: not known
+    bad_lines: int = 0  # left out
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which examples of a text count: all, or those that a conversion held out; whether bad lines are passed over."""
+
+    held_out: float | None = None  # the fraction of that conversion
+    on_bad_line: str = "raise"
+
+    def __post_init__(self) -> None:
+        if self.on_bad_line not in ("raise", "skip"):
+            raise UserError(f"on_bad_line must be raise or skip, got {self.on_bad_line!r}")
+
+    def parse(self, text: Text, zero_based: bool) -> Parsed:
+        keep = BAD_LINES_NAMED if self.on_bad_line == "skip" else 1
+        parsed = parse(text.array, text.size, zero_based=zero_based, bad_lines=keep)
+        return parsed if self.held_out is None else held_out_part(parsed, self.held_out)
 
 
 Source = list[InputFile] | Dataset
@@ -100,6 +120,7 @@ class Scorer:
     options: StorageOptions
     progress: Progress
     tally: Tally
+    reading: Reading = field(default_factory=Reading)
 
     def score(self, sources: Sequence[Source]) -> Iterator[Scored]:
         """All examples, in order. For data sets with very many examples, group by group of λ."""
@@ -118,12 +139,13 @@ class Scorer:
         self.progress.phase("score", sum(block.size for block in blocks), "B")
         table = self._share(self.indices, known)
         zero_based = self.model.index_base == 0
-        tasks = [(block, table, self.options, zero_based) for block in blocks]
+        tasks = [(block, table, self.options, zero_based, self.reading) for block in blocks]
         lines: dict[str, int] = {}
         try:
             for block, result in zip(blocks, in_order(self.client, score_block, tasks, ahead), strict=True):
                 lines[block.file.name] = lines.get(block.file.name, 0) + result.lines
                 self._count(result.margins.shape[0], result.nonzeros, result.unknown)
+                self.tally.bad_lines += result.bad_lines
                 self.progress.advance(block.size)
                 yield Scored(0, result.margins, result.labels, result.weights, block.file.name)
         except BadSpotFound as found:
@@ -205,14 +227,17 @@ class BlockScores:
     nonzeros: int
     unknown: int
     lines: int
+    bad_lines: int
 
 
-def score_block(block: Block, table: WeightTable, options: StorageOptions, zero_based: bool) -> BlockScores:
+def score_block(
+    block: Block, table: WeightTable, options: StorageOptions, zero_based: bool, reading: Reading
+) -> BlockScores:
     """Parse a block and multiply."""
     pieces: list[BlockScores] = []
-    for text in _lines(block, options):
-        parsed = parse(text.array, text.size, zero_based=zero_based)
-        if parsed.bad:
+    for text in _lines(block, options, reading):
+        parsed = reading.parse(text, zero_based)
+        if parsed.bad and reading.on_bad_line == "raise":
             spot = parsed.bad[0]
             expected = spot.expected if spot.expected != EXPECTED[ID_ZERO] else OTHER_BASE
             line = spot.line + sum(piece.lines for piece in pieces)
@@ -221,9 +246,13 @@ def score_block(block: Block, table: WeightTable, options: StorageOptions, zero_
     return pieces[0] if len(pieces) == 1 else _join(pieces, table.count)
 
 
-def _lines(block: Block, options: StorageOptions) -> Iterator[Text]:
+def _lines(block: Block, options: StorageOptions, reading: Reading) -> Iterator[Text]:
     try:
         yield from read_lines(block, options, PIECE)
+    except BrokenArchive:
+        if reading.on_bad_line == "raise":
+            raise
+        yield Text(padded(b"?"), 1)  # counts as one bad line, as in a conversion
     except FileNotFoundError:
         raise UserError(
             f"{block.file.name}: a worker cannot see it: inputs must be on storage that all workers share"
@@ -238,7 +267,8 @@ def _score(parsed: Parsed, table: WeightTable, block: Block) -> BlockScores:
         raise UserError(f"{block.file.name}: some lines have a weight and some have none: write it on all or on none")
     # The parser's arrays are views of far larger ones.
     weights = None if missing.any() else parsed.weights.copy()
-    return BlockScores(margins, parsed.labels.copy(), weights, parsed.ids.size, unknown, parsed.lines)
+    labels = parsed.labels.copy()
+    return BlockScores(margins, labels, weights, parsed.ids.size, unknown, parsed.lines, parsed.bad_count)
 
 
 def _join(pieces: Sequence[BlockScores], count: int) -> BlockScores:
@@ -251,6 +281,7 @@ def _join(pieces: Sequence[BlockScores], count: int) -> BlockScores:
         sum(piece.nonzeros for piece in pieces),
         sum(piece.unknown for piece in pieces),
         sum(piece.lines for piece in pieces),
+        sum(piece.bad_lines for piece in pieces),
     )
 
 

@@ -1,4 +1,4 @@
-"""A data set from arrays in memory: scipy sparse or numpy, through the writer that the conversion uses."""
+"""A data set from arrays: numpy, scipy sparse, or dask arrays, through the writer that the conversion uses."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from distributed import Client
 
 from transforms.assign import assign_buckets, buckets_of
 from transforms.dataset import Dataset, open_dataset
 from transforms.errors import UserError
 from transforms.fragments import Run
 from transforms.labels import choose_positive, write_label_file, wrong_labels
+from transforms.matrices import is_dask_array, to_float32
 from transforms.output import commit, describe, is_finished, workplace
 from transforms.parts import merge_runs, write_part
 from transforms.plan import Plan
@@ -30,12 +32,31 @@ def from_arrays(
     positive_label: float | None = None,
     overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
+    client: Client | None = None,
 ) -> Dataset:
-    """Write X (examples × features; scipy sparse or numpy) and its two-valued labels y as a data set at `url`.
+    """Write X (examples × features) and its two-valued labels y as a data set at `url`.
 
-    A feature's id is its column's number, counted from 0. Columns without a nonzero are left out. partitions: one for
-    each core by default.
+    X: numpy or scipy sparse; or a dask array with blocks of either, which workers write, each row block on its own,
+    none of them coming here. Then `url` must be on storage that all workers share.
+    A feature's id is its column's number, counted from 0. Columns without a nonzero are left out.
+    partitions: by default one for each core; for a dask array, four for each thread of the cluster.
+    client: for a dask array; by default the current one, or else an in-process cluster for the time of the call.
     """
+    if is_dask_array(X):
+        from transforms.dask_arrays import from_dask
+
+        return from_dask(
+            X,
+            y,
+            url,
+            sample_weight=sample_weight,
+            partitions=partitions,
+            strategy=strategy,
+            positive_label=positive_label,
+            overwrite=overwrite,
+            options=StorageOptions(storage_options or {}),
+            client=client,
+        )
     columns, labels, weights, label_map = _checked(X, y, sample_weight, positive_label)
     count = (os.cpu_count() or 1) if partitions is None else partitions
     plan = Plan([], count, 1, strategy, True, positive_label, "raise")
@@ -64,14 +85,7 @@ def _checked(
     X: Any, y: Any, sample_weight: Any, positive_label: float | None
 ) -> tuple[Any, np.ndarray, np.ndarray | None, dict[str, float]]:
     """X as CSC of float32 without explicit zeros, labels as -1/+1, weights as float32."""
-    with np.errstate(over="ignore"):
-        columns = (
-            sp.csc_array(X, dtype=np.float32, copy=True) if sp.issparse(X) else sp.csc_array(np.asarray(X, np.float32))
-        )
-    columns.sum_duplicates()
-    columns.eliminate_zeros()
-    if not np.isfinite(columns.data).all():
-        raise UserError("X has nan, inf, or values that do not fit float32 (largest 3.4e38)")
+    columns = to_float32(X, sp.csc_array)
     targets = np.asarray(y).ravel()
     if targets.size != columns.shape[0]:
         raise UserError(f"X has {columns.shape[0]} rows but y has {targets.size}")

@@ -17,7 +17,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.errors import ClaimLost, OutputExists
+from transforms.errors import ClaimHeld, ClaimLost
 from transforms.storage import display, is_local, open_storage, remove, write_json
 
 logger = logging.getLogger("dglmnet")
@@ -62,7 +62,7 @@ class ClaimKeeper:
                 remedy = "wait for it, or choose another output"
                 if not takeover:
                     remedy = "if it is dead, continue with --resume or start over with --overwrite"
-                raise OutputExists(f"{display(self._fs, self.claim.path)}: {who} is writing here: {remedy}")
+                raise ClaimHeld(f"{display(self._fs, self.claim.path)}: {who} is writing here: {remedy}")
             self._write()
             self.claim.check(self._fs)
         self._thread.start()
@@ -76,6 +76,11 @@ class ClaimKeeper:
         except ClaimLost:
             return  # somebody else's by now
         remove(self._fs, self.claim.path)
+
+    def at_work(self) -> dict[str, Any] | None:
+        """Who holds the claim and is alive, for those who only look."""
+        holder = self._holder()
+        return holder if holder and self._is_alive(holder) else None
 
     def _content(self) -> dict[str, Any]:
         return {"token": self.claim.token, "host": socket.gethostname(), "pid": os.getpid(), "beat": self._beat}

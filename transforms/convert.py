@@ -19,6 +19,7 @@ from distributed.system import MEMORY_LIMIT
 from transforms.assign import assign_buckets
 from transforms.dataset import Dataset, open_dataset
 from transforms.errors import BadLine, UserError
+from transforms.holdout import check_fraction
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
 from transforms.labels import MIXED_WEIGHTS, choose_positive, wrong_labels
 from transforms.mapreduce import (
@@ -50,6 +51,7 @@ def convert_libsvm(
     zero_based: bool = False,
     positive_label: float | None = None,
     on_bad_line: str = "raise",
+    hold_out: float = 0.0,
     resume: bool = False,
     overwrite: bool = False,
     block_size: int | None = None,
@@ -62,6 +64,7 @@ def convert_libsvm(
     client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
     partitions, block_size: by default from the input's size and the cluster's memory.
     on_bad_line: "raise" stops at a bad line; "skip" leaves it out, counts it, and names the first few in dataset.json.
+    hold_out: leave this share of the examples out, by a hash of each (transforms/holdout.py), to judge models by them.
     resume: continue a conversion that was cut off, and leave fragments behind if this one is cut off, too.
     """
     if resume and overwrite:
@@ -77,11 +80,12 @@ def convert_libsvm(
         "strategy": strategy,
         "zero_based": zero_based,
         "positive_label": positive_label,
+        "hold_out": check_fraction(hold_out),
     }
     if is_finished(fs, path, wanted, resume=resume, overwrite=overwrite):
         return open_dataset(output, options)
     with ExitStack() as stack:
-        client = stack.enter_context(_client(client))
+        client = stack.enter_context(client_or_embedded(client))
         resources = cluster_resources(client)
         plan = Plan(
             inputs=wanted["inputs"],
@@ -91,6 +95,7 @@ def convert_libsvm(
             zero_based=zero_based,
             positive_label=positive_label,
             on_bad_line=on_bad_line,
+            hold_out=hold_out,
         )
         place = stack.enter_context(workplace(output, options, plan, wanted, resume=resume, overwrite=overwrite))
         job = Job(output, options, place.folder, place.keeper.claim, place.plan, resume)
@@ -108,7 +113,7 @@ def _refuse_output_among_inputs(files: Iterable[InputFile], fs: Any, path: str) 
 
 
 @contextmanager
-def _client(client: Client | None) -> Iterator[Client]:
+def client_or_embedded(client: Client | None) -> Iterator[Client]:
     """The client given, the current one, or an in-process cluster for as long as it is needed."""
     if client is None:
         try:
@@ -138,7 +143,7 @@ def cluster_resources(client: Client) -> Resources:
 
 
 def _run(client: Client, job: Job, files: Sequence[InputFile], progress: Progress) -> dict[str, Any]:
-    """The graph: Map over blocks, then labels, then Reduce over partitions. Returns what dataset.json will say."""
+    """The graph: Map over blocks, then Reduce. Returns what dataset.json will say."""
     blocks = cut_blocks(files, job.plan.block_size)
     progress.phase("map", sum(block.size for block in blocks), "B")
     mapped: dict[int, list[Mapped]] = {}
@@ -152,6 +157,18 @@ def _run(client: Client, job: Job, files: Sequence[InputFile], progress: Progres
                 progress.advance(blocks[index].size)
     except BadSpotFound as found:
         raise _bad_line(client, job, blocks, mapped, found) from None
+    return reduce_fragments(client, job, blocks, mapped, bucket_nnz, progress)
+
+
+def reduce_fragments(
+    client: Client,
+    job: Job,
+    blocks: Sequence[Block],
+    mapped: dict[int, list[Mapped]],
+    bucket_nnz: np.ndarray,
+    progress: Progress,
+) -> dict[str, Any]:
+    """What follows Map: labels, then Reduce over partitions. `blocks` are those of text, if it was text."""
     catalogue = _catalogue(mapped, blocks, job.plan)
     owner = assign_buckets(bucket_nnz, job.plan.partitions)
     # On every worker: Dask would otherwise run all Reduce tasks where the one copy is.
@@ -182,6 +199,13 @@ def _tasks(
     futures: list[Future] = [
         client.submit(function, job, *args, key=key, pure=False) for key, args in zip(keys, arguments, strict=True)
     ]
+    with as_they_finish(client, futures) as results:
+        yield results
+
+
+@contextmanager
+def as_they_finish(client: Client, futures: Sequence[Future]) -> Iterator[Iterator[tuple[int, Any]]]:
+    """(index, result) of tasks in the order they finish; left by an error, none of them works on."""
     position = {future.key: k for k, future in enumerate(futures)}
 
     def results() -> Iterator[tuple[int, Any]]:
@@ -193,7 +217,7 @@ def _tasks(
         yield results()
     except BaseException:
         client.cancel(futures, force=True)
-        _drain(client, set(keys))
+        _drain(client, set(position))
         raise
 
 
@@ -236,7 +260,8 @@ def _catalogue(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], plan: P
     if offsets[-1] > MAX_ROWS:
         raise UserError(f"{offsets[-1]} examples: a data set holds at most {MAX_ROWS}; sample or split the input")
     if len(values) != 2:
-        raise UserError(_label_error(mapped, blocks, values))
+        kept = " among the examples that were not held out: hold out less" if plan.hold_out else ""
+        raise UserError(_label_error(mapped, blocks, values) + kept)
     positive = choose_positive(values, plan.positive_label)
     weighted = [int(fragment.header["weighted"]) for fragment in fragments if fragment.rows]
     if any(weighted) and not all(weighted):

@@ -6,7 +6,7 @@ An Arrow large_list column is a CSC matrix: its offsets are indptr, its child is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +45,18 @@ class Partition:
         with self._open() as file:
             for group in range(self._groups(file, bound_above)):
                 yield _prefix(_to_csc(file.read_row_group(group)), bound_above)
+
+    def read_groups(self, chosen: Iterable[int]) -> Iterator[Csc]:
+        """These row groups, each read when it is asked for."""
+        with self._open() as file:
+            for group in chosen:
+                yield _to_csc(file.read_row_group(group))
+
+    def read_bounds(self) -> list[np.ndarray]:
+        """The bounds alone, of each row group."""
+        with self._open() as file:
+            groups = range(file.metadata.num_row_groups)
+            return [file.read_row_group(group, columns=["bound"])["bound"].to_numpy() for group in groups]
 
     def read_counts(self) -> np.ndarray:
         """The nonzeros of each feature, as the part itself counts them."""

@@ -31,5 +31,9 @@ class OutputExists(UserError):
     """The output is there already, or another writer is at it."""
 
 
+class ClaimHeld(OutputExists):
+    """Another writer is at it."""
+
+
 class ClaimLost(OutputExists):
     """This writer may write no more: it gave up, or another took over."""

@@ -7,6 +7,7 @@ even inside a line, and every line belongs to exactly one. A compressed file is 
 from __future__ import annotations
 
 import bz2
+import difflib
 import gzip
 import lzma
 import os
@@ -92,11 +93,19 @@ def _matches(fs: Any, path: str) -> list[dict[str, Any]]:
         else:
             entries = [fs.info(path)]
     except FileNotFoundError:
-        raise UserError(f"{display(fs, path)}: no such file or folder") from None
+        raise UserError(f"{display(fs, path)}: no such file or folder{_nearest(fs, path)}") from None
     if not entries:
         raise UserError(f"{display(fs, path)}: nothing matches")
     # A listing shows a local link's own date, not its target's; asking again costs nothing there.
     return [fs.info(entry["name"]) for entry in entries] if is_local(fs) else entries
+
+
+def _nearest(fs: Any, path: str) -> str:
+    """The name in the same local folder that may have been meant."""
+    folder = Path(path).parent
+    names = [entry.name for entry in folder.iterdir()] if is_local(fs) and folder.is_dir() else []
+    near = difflib.get_close_matches(Path(path).name, names, 1)
+    return f". Did you mean {folder / near[0]}?" if near else ""
 
 
 def _files(fs: Any, entry: dict[str, Any]) -> list[dict[str, Any]]:

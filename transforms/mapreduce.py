@@ -25,6 +25,7 @@ from transforms.fragments import (
     read_runs,
     write_fragment,
 )
+from transforms.holdout import training_part
 from transforms.inputs import Block, read_lines
 from transforms.labels import MIXED_WEIGHTS, Labels, read_label_file, write_label_file, wrong_labels
 from transforms.parser import BadSpot, Parsed, padded, parse
@@ -103,6 +104,7 @@ def _map_parsed(fs: Any, job: Job, block: Block, parsed: Parsed, lines: int, pie
     if parsed.bad and job.plan.on_bad_line == "raise":
         raise BadSpotFound(block.index, parsed.bad[0])
     _check_labels(parsed, block)
+    parsed = training_part(parsed, job.plan.hold_out)
     data = by_feature(parsed, job.plan.strategy, job.plan.buckets)
     job.claim.check(fs)
     path = _fragment_path(job, block, piece)

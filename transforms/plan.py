@@ -10,6 +10,7 @@ from typing import Any
 
 from transforms.assign import STRATEGIES, bucket_count
 from transforms.errors import OutputExists, UserError
+from transforms.holdout import check_fraction
 from transforms.inputs import InputFile
 from transforms.version import FORMAT_VERSION, __version__
 
@@ -39,6 +40,7 @@ class Plan:
     zero_based: bool
     positive_label: float | None
     on_bad_line: str
+    hold_out: float = 0.0  # the share of examples that is left out
     format_version: int = FORMAT_VERSION
     tool_version: str = __version__
 
@@ -51,6 +53,7 @@ class Plan:
             raise UserError(f"strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
         if self.on_bad_line not in ("raise", "skip"):
             raise UserError(f"on_bad_line must be raise or skip, got {self.on_bad_line!r}")
+        check_fraction(self.hold_out)
 
     @property
     def buckets(self) -> int:
@@ -87,7 +90,7 @@ def refuse_other_plan(stored: dict[str, Any], wanted: dict[str, Any], where: str
 
     Partitions and block size that nobody asked for (None) are whatever was stored.
     """
-    stored = {key: stored.get(key) for key in wanted}
+    stored = {key: stored.get(key, 0.0 if key == "hold_out" else None) for key in wanted}
     differences = [
         f"{key.replace('_', ' ')} was {_short(stored[key])}, is {_short(value)}"
         for key, value in wanted.items()

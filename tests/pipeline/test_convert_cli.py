@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from pipeline.cli import run_command
-from pipeline.convert_cli import command
+from pipeline.commands.convert import command
+from pipeline.commands.shared import run_command
 from tests.reference import files_of, random_text
 from transforms import convert_libsvm
 
 Write = Callable[[str, bytes], str]
 ROOT = Path(__file__).resolve().parents[2]
-MAIN = "from pipeline.convert_cli import main; main()"
+MAIN = "from pipeline.commands.convert import main; main()"
 SMALL = b"1 1:1 2:2\n-1 1:3\n1 4:1\n-1 4:2\n"
 
 
@@ -120,7 +120,7 @@ def test_log_lines_where_there_is_no_terminal(tmp_path: Path, write: Write) -> N
     write("in.svm", random_text(1, 500, 50, 5))
     ran = in_a_process(tmp_path, "in.svm", "out", "--workers", "1", "--block-size", "8kB")
     assert ran.code == 0
-    assert all(re.match(r"\d\d:\d\d:\d\d (map|reduce): ", line) for line in ran.error_lines), ran.err
+    assert all(re.match(r"\d\d:\d\d:\d\d (map|reduce|convert): ", line) for line in ran.error_lines), ran.err
     assert re.search(r"map: .* kB to do", ran.err)
     assert re.search(r"map: 100 %, .*B/s", ran.err)
     assert re.search(r"reduce: 100 %, .* nonzeros/s", ran.err)
@@ -150,8 +150,8 @@ def test_a_bar_for_each_phase_on_a_terminal(tmp_path: Path, write: Write) -> Non
     os.close(parent)
     assert process.wait(60) == 0
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
-    for phase in ("map", "reduce"):
-        assert re.search(rf"{phase} +━+ +100 % +\S+ .*/s +\d+:\d\d:\d\d", text), text
+    assert re.search(r"convert +map +[━╸╺]+ +\d+ % +\S+ .*/s", text), text
+    assert re.search(r"✓ convert +\d+\.\d s +map \d+\.\d s, .*B/s; reduce \d+\.\d s, .* nonzeros/s", text), text
 
 
 def test_quiet_prints_nothing(tmp_path: Path, write: Write) -> None:
@@ -180,7 +180,7 @@ def test_a_bad_line_without_quiet_adds_only_log_lines(tmp_path: Path, write: Wri
     write("in.svm", b"1 1:1\n0 2:2 2:3\n")
     ran = in_a_process(tmp_path, "in.svm", "out", "--workers", "1")
     assert ran.code == 2
-    errors = [line for line in ran.error_lines if not re.match(r"\d\d:\d\d:\d\d (map|reduce): ", line)]
+    errors = [line for line in ran.error_lines if not re.match(r"\d\d:\d\d:\d\d (map|reduce|convert): ", line)]
     assert len(errors) == 1
     assert "line 2, column 7: the same feature id stands twice" in errors[0]
 
@@ -246,7 +246,7 @@ def test_an_error_that_nobody_foresaw_exits_with_1_in_one_line(
     def fail(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("the roof\nis on fire")
 
-    monkeypatch.setattr("pipeline.convert_cli.convert_libsvm", fail)
+    monkeypatch.setattr("pipeline.commands.convert.convert_libsvm", fail)
     ran = run("in.svm", "out", "--workers", "1")
     assert ran.code == 1
     assert ran.error_lines[-1].startswith("convert-libsvm: error: RuntimeError: the roof is on fire")

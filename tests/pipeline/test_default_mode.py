@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from distributed import Client
 from pipeline import PathOptions, fit_path
 from pipeline.run import Run
 from solver import DefaultOptions, Examples, SolverOptions, ThreadBlocks, certified_path, lambda_grid, lambda_max
-from transforms import Dataset, UserError, from_arrays
+from transforms import Dataset, Partition, UserError, from_arrays
+from transforms.parts import Csc
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,27 @@ def test_the_run_says_how_it_was_made_and_counts_its_rounds(client: Client, data
     assert [sum(t["lambda_index"] == k for t in trace) for k in range(4)] == [row["rounds"] for row in rows(run)]
 
 
+def test_the_trace_has_the_gap_of_every_round(client: Client, dataset: Dataset, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit_path(dataset, str(run), path=PathOptions(length=4), client=client)
+    trace = rows(run, "trace")
+    assert all(t["gap"] >= -1e-9 * t["objective"] for t in trace)
+    last = {t["lambda_index"]: t["gap"] for t in trace}
+    assert [last[k] for k in range(4)] == [row["gap"] for row in rows(run)]
+
+
+def test_a_trace_without_gaps_is_taken_up_again(
+    client: Client, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, path = tmp_path / "run", PathOptions(length=4)
+    cut_off(monkeypatch, 2, dataset, run, path, client)
+    old = pq.read_table(run / "trace.parquet").drop_columns(["gap"])
+    pq.write_table(old, run / "trace.parquet")
+    fit_path(dataset, str(run), path=path, client=client, resume=True)
+    trace = rows(run, "trace")
+    assert [t["gap"] is None for t in trace] == [t["lambda_index"] < 2 for t in trace]
+
+
 @pytest.mark.parametrize("memory", [0, 4000])
 def test_a_small_budget_gives_the_same_models(client: Client, dataset: Dataset, tmp_path: Path, memory: int) -> None:
     path = PathOptions(length=5)
@@ -78,22 +101,86 @@ def test_a_small_budget_gives_the_same_models(client: Client, dataset: Dataset, 
         assert b["objective"] == pytest.approx(a["objective"], rel=1e-4)
 
 
-def test_a_run_cut_off_goes_on_to_the_same_path(
-    client: Client, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def small_groups(
+    data: tuple[sp.csc_array, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Dataset, list[float]]:
+    """The data scaled, with a few features in each row group, and every row group's largest bound."""
+    X, y = data
+    scaled = sp.csc_array(X @ sp.diags_array(np.geomspace(1.0, 0.01, X.shape[1], dtype=np.float32)))
+    with monkeypatch.context() as patch:
+        patch.setattr("transforms.parts.ROW_GROUP_FEATURES", 3)
+        dataset = from_arrays(scaled, y, str(tmp_path / "small-groups"), partitions=4)
+    return dataset, [float(bounds.max()) for part in dataset.partitions for bounds in part.read_bounds()]
+
+
+@pytest.mark.parametrize("memory", [None, 0])
+def test_row_groups_that_cannot_matter_are_not_read(
+    client: Client,
+    small_groups: tuple[Dataset, list[float]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    memory: int | None,
 ) -> None:
-    path = PathOptions(length=5)
-    fit_path(dataset, str(tmp_path / "whole"), algorithm="default", path=path, client=client)
-    original, saves = Run._save, iter(range(2))
+    dataset, bounds = small_groups
+    read: list[tuple[str, int]] = []
+    original = Partition.read_groups
+
+    def read_groups(self: Partition, chosen: Iterable[int]) -> Iterator[Csc]:
+        def noted() -> Iterator[int]:
+            for k in chosen:
+                read.append((self.info.file, k))
+                yield k
+
+        return original(self, noted())
+
+    monkeypatch.setattr(Partition, "read_groups", read_groups)
+    options = DefaultOptions(subspace_memory=memory)
+    path = PathOptions(length=1)
+    run = fit_path(dataset, str(tmp_path / "r"), options=options, path=path, residency="stream", client=client)
+    lam = run.about["lambdas"][0]
+    numbers = [(part.info.file, k) for part in dataset.partitions for k in range(part.info.row_groups)]
+    cannot = {number for number, bound in zip(numbers, bounds, strict=True) if bound <= 0.8 * lam}
+    assert cannot and not cannot & set(read)
+    assert rows(tmp_path / "r")[0]["converged"]
+
+
+@pytest.mark.parametrize("memory", [None, 0])
+def test_both_residencies_give_the_same_bits(
+    client: Client, small_groups: tuple[Dataset, list[float]], tmp_path: Path, memory: int | None
+) -> None:
+    found = []
+    for residency in ("memory", "stream"):
+        run, path = tmp_path / residency, PathOptions(length=5)
+        options = DefaultOptions(subspace_memory=memory)
+        fit_path(small_groups[0], str(run), options=options, path=path, residency=residency, client=client)
+        found.append([(r["feature"], r["weight"]) for r in rows(run, "coefficients")])
+    assert found[0] == found[1]
+
+
+def cut_off(
+    monkeypatch: pytest.MonkeyPatch, after: int, dataset: Dataset, run: Path, path: PathOptions, client: Client
+) -> None:
+    """A run that ends when its disk is full, so many λ having been stored."""
+    original, saves = Run._save, iter(range(after))
 
     def save(self: Run) -> None:
         if next(saves, None) is None:
             raise OSError(28, "No space left on device")
         original(self)
 
-    monkeypatch.setattr(Run, "_save", save)
-    with pytest.raises(OSError, match="No space"):
-        fit_path(dataset, str(tmp_path / "cut"), algorithm="default", path=path, client=client)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_save", save)
+        with pytest.raises(OSError, match="No space"):
+            fit_path(dataset, str(run), algorithm="default", path=path, client=client)
+
+
+def test_a_run_cut_off_goes_on_to_the_same_path(
+    client: Client, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = PathOptions(length=5)
+    fit_path(dataset, str(tmp_path / "whole"), algorithm="default", path=path, client=client)
+    cut_off(monkeypatch, 2, dataset, tmp_path / "cut", path, client)
     fit_path(dataset, str(tmp_path / "cut"), algorithm="default", path=path, client=client, resume=True)
     whole, cut = rows(tmp_path / "whole", "coefficients"), rows(tmp_path / "cut", "coefficients")
     assert [(r["lambda_index"], r["feature"]) for r in whole] == [(r["lambda_index"], r["feature"]) for r in cut]

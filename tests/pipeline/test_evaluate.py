@@ -194,7 +194,7 @@ def test_a_run_that_is_being_written_is_left_alone(
 
 
 def submit(*words: str) -> subprocess.CompletedProcess[str]:
-    program = "from pipeline.submit_cli import main; main()"
+    program = "from pipeline.commands.submit import main; main()"
     return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -41,6 +43,39 @@ def test_margins_are_those_of_the_coefficients(run: str, form: Callable[[np.ndar
         np.testing.assert_allclose(model.decision_function(form(X), k), expected, rtol=0, atol=1e-12)
         np.testing.assert_allclose(model.predict_proba(form(X), k)[:, 1], 1 / (1 + np.exp(-expected)), atol=1e-12)
         assert model.predict(form(X), k).tolist() == np.where(expected > 0, 1.0, -1.0).tolist()
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix, sp.csc_array])
+@pytest.mark.parametrize("positive", [1.0, -1.0])
+def test_dask_arrays_give_lazy_predictions_block_by_block(
+    client: Client, tmp_path: Path, form: Callable[[np.ndarray], object], positive: float
+) -> None:
+    model = PathModel.load(fit_text(client, tmp_path, to_text(*make_rows()), length=2, positive=positive))
+    X = make_rows(seed=1)[0].toarray()
+    blocks = da.from_array(X, chunks=(90, 13)).map_blocks(form)
+    for method in (model.decision_function, model.predict_proba, model.predict):
+        lazy, expected = method(blocks, 1), method(X, 1)
+        assert isinstance(lazy, da.Array)
+        assert (lazy.dtype, lazy.shape, lazy.chunks[0]) == (expected.dtype, expected.shape, (90, 90, 20))
+        np.testing.assert_allclose(client.compute(lazy).result(), expected, atol=1e-12)
+
+
+def test_weights_are_in_a_dask_graph_once(run: str) -> None:
+    model = PathModel.load(run)
+    lazy = model.decision_function(da.zeros((1000, 30), chunks=(10, 30)), -1)
+    weights = model.coefficients(-1)[1]
+    graph = {key: pickle.dumps(task) for key, task in dict(lazy.__dask_graph__()).items()}
+    assert len(graph) >= 200
+    assert sum(weights.tobytes() in task for task in graph.values()) == 1
+
+
+def test_chunks_of_unknown_size_are_predicted_too(run: str) -> None:
+    model = PathModel.load(run)
+    X = make_rows(seed=1)[0].toarray()
+    blocks = da.from_array(X, chunks=(90, 30))
+    some = X[:, 0] > 0
+    lazy = model.predict_proba(blocks[da.from_array(some, chunks=90)], -1)
+    np.testing.assert_allclose(lazy.compute(scheduler="synchronous"), model.predict_proba(X[some], -1), atol=1e-12)
 
 
 def test_columns_of_zero_based_data_are_their_ids(client: Client, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from distributed import Client
 
 from pipeline import PathModel, evaluate, predict
-from pipeline.submit_cli import command
+from pipeline.commands.submit import command
 from pipeline.weights import WeightTable
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import BadLine, Csc, OutputExists, UserError, convert_libsvm, from_arrays
@@ -235,7 +235,7 @@ def test_the_best_of_an_evaluation_is_taken(client: Client, write: Write, tmp_pa
 
 
 def submit(*words: str) -> subprocess.CompletedProcess[str]:
-    program = "from pipeline.submit_cli import main; main()"
+    program = "from pipeline.commands.submit import main; main()"
     return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
 
 

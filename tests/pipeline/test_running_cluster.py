@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from distributed import Client
 
 from pipeline import PathOptions, fit_path
 from pipeline import blocks as pipeline_blocks
@@ -21,45 +19,8 @@ from pipeline import cluster as pipeline_cluster
 from pipeline.blocks import WorkerLost, list_workers
 from pipeline.cluster import ClusterOptions, open_client
 from solver import RoundRecord, SolverOptions
+from tests.pipeline.hand_made import HandMade
 from transforms import Dataset, UserError, from_arrays
-
-
-class HandMade:
-    """`dask scheduler` and `dask worker` processes on loopback, ended with the test."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._file = folder / "scheduler.json"
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
-        self.client = Client(scheduler_file=str(self._file), set_as_default=False, timeout=60)
-        self.address: str = self.client.scheduler.address
-
-    def worker(self, name: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        process = self._start(
-            "worker", "--host", "127.0.0.1", "--no-nanny", "--nthreads", "1", "--name", name, environment=environment
-        )
-        self.client.wait_for_workers(len(self._processes) - 1, timeout=60)
-        return process
-
-    def _start(self, *words: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *words, "--scheduler-file", str(self._file)],
-            cwd=self._folder,
-            env=os.environ | (environment or {}),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self._processes.append(process)
-        return process
-
-    def close(self) -> None:
-        self.client.close()
-        for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-            process.wait()
 
 
 @pytest.fixture
@@ -98,22 +59,6 @@ class OnRound:
 
 
 LONG = SolverOptions.paper(tol=1e-13, max_rounds=2000)
-
-
-def test_fit_runs_on_a_cluster_started_by_hand(cluster: HandMade, dataset: Dataset, tmp_path: Path) -> None:
-    cluster.worker("a")
-    cluster.worker("b")
-    words = ["fit", str(tmp_path / "dataset"), "--output", str(tmp_path / "run"), "--scheduler", cluster.address]
-    done = subprocess.run(
-        [sys.executable, "-c", "from pipeline.submit_cli import main; main()", *words, "--path-length", "3"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "2 blocks on 2 workers" in done.stderr
-    assert "3 models" in done.stdout
-    assert pq.read_table(tmp_path / "run" / "path.parquet").num_rows == 3
 
 
 @pytest.mark.timeout(120)  # a hang is what this guards against
@@ -191,7 +136,7 @@ def test_scheduler_without_workers_is_an_error(cluster: HandMade) -> None:
 def test_unreachable_scheduler_is_one_line_and_exit_code_2(dataset: Dataset, tmp_path: Path) -> None:
     words = ["fit", str(tmp_path / "dataset"), "--output", str(tmp_path / "r"), "--scheduler", "tcp://127.0.0.1:1"]
     done = subprocess.run(
-        [sys.executable, "-c", "from pipeline.submit_cli import main; main()", *words],
+        [sys.executable, "-c", "from pipeline.commands.submit import main; main()", *words],
         capture_output=True,
         text=True,
         check=False,

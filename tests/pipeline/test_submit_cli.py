@@ -17,7 +17,7 @@ from transforms import from_arrays
 
 def submit(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from pipeline.submit_cli import main; main()", *words],
+        [sys.executable, "-c", "from pipeline.commands.submit import main; main()", *words],
         capture_output=True,
         text=True,
         check=False,
@@ -72,6 +72,7 @@ def test_log_json_gives_an_object_a_line(dataset: str, tmp_path: Path) -> None:
         "path",
         "solution",
         "solution",
+        "stage",
     ]
     first = next(event for event in events if event["event"] == "round")
     assert {"lambda", "lambda_index", "round", "objective", "relative_decrease", "alpha", "nonzeros", "seconds"} <= set(

@@ -215,7 +215,7 @@ def _command(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     clean = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
     clean |= {"PYTHONPATH": str(ROOT), "AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"} | environment
     return subprocess.run(
-        [sys.executable, "-c", "from pipeline.convert_cli import main; main()", *arguments, "--quiet"],
+        [sys.executable, "-c", "from pipeline.commands.convert import main; main()", *arguments, "--quiet"],
         env=clean,
         capture_output=True,
         text=True,

@@ -30,7 +30,7 @@ Write = Callable[[str, bytes], str]
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = b"1 1:1 2:2\n0 1:3\n1 4:1\n"
 OTHER = b"1 7:1\n0 8:3\n0 9:1\n"
-MAIN = "from pipeline.convert_cli import main; main()"
+MAIN = "from pipeline.commands.convert import main; main()"
 
 
 @pytest.fixture

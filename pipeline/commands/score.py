@@ -11,12 +11,20 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli import cluster_options, common_options, set_up_logging
 from pipeline.cluster import ClusterOptions, open_client
+from pipeline.commands.convert import bad_line_option
+from pipeline.commands.shared import (
+    Decorator,
+    Location,
+    LocationArgument,
+    cluster_options,
+    common_options,
+    set_up_logging,
+)
+from pipeline.display import open_display
 from pipeline.evaluation import Evaluation, evaluate
 from pipeline.model import METRICS
 from pipeline.prediction import predict
-from pipeline.progress import show_progress
 from pipeline.scoring import KNOWN_FEATURES, Tally
 
 PREDICT_EXAMPLES = """
@@ -29,12 +37,14 @@ EVALUATE_EXAMPLES = """
 \b
 Examples:
   dask-submit evaluate runs/first data/test.svm
+  dask-submit evaluate runs/first data/train.svm --held-out
   dask-submit evaluate s3://bucket/run s3://bucket/test.dglmnet --metric log_loss --scheduler tcp://10.0.0.5:8786
 """
 
 
 @contextmanager
 def _at_work(
+    stage: str,
     *,
     quiet: bool,
     log_json: bool,
@@ -45,18 +55,19 @@ def _at_work(
 ) -> Iterator[dict[str, Any]]:
     """The cluster and the display that the options ask for."""
     cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
-    with open_client(cluster) as client, show_progress(quiet=quiet, log_json=log_json) as progress:
-        yield {"client": client, "progress": progress}
+    with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
+        display.stage(stage)
+        yield {"client": client, "progress": display}
 
 
 def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")(command)
-    return click.argument("run")(command)
+    command = click.argument("inputs", cls=LocationArgument, nargs=-1, required=True, metavar="INPUT...")(command)
+    return click.argument("run", cls=LocationArgument)(command)
 
 
 @click.command("predict", epilog=PREDICT_EXAMPLES)
 @_arguments
-@click.option("--output", required=True, metavar="FILE", help="The Parquet file to write.")
+@click.option("--output", type=Location(), required=True, metavar="FILE", help="The Parquet file to write.")
 @click.option(
     "--lambda-index",
     type=int,
@@ -86,7 +97,7 @@ def predict_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
-    with _at_work(quiet=quiet, log_json=log_json, **options) as work:
+    with _at_work("predict", quiet=quiet, log_json=log_json, **options) as work:
         done = predict(
             run,
             list(inputs),
@@ -104,21 +115,32 @@ def predict_command(
     return 0
 
 
-@click.command("evaluate", epilog=EVALUATE_EXAMPLES)
-@_arguments
-@click.option(
+metric_option: Decorator = click.option(
     "--metric",
     type=click.Choice(METRICS),
     default=METRICS[0],
     show_default=True,
     help="What the best model is best by: area under the precision-recall curve, ROC AUC, log-loss, accuracy.",
 )
+
+
+@click.command("evaluate", epilog=EVALUATE_EXAMPLES)
+@_arguments
+@metric_option
+@click.option(
+    "--held-out",
+    is_flag=True,
+    help="INPUT is the text that training was converted from: judge by what convert-libsvm --hold-out left out of it.",
+)
+@bad_line_option
 @cluster_options
 @common_options
 def evaluate_command(
     run: str,
     inputs: tuple[str, ...],
     metric: str,
+    held_out: bool,
+    on_bad_line: str,
     storage_options: dict[str, Any] | None,
     quiet: bool,
     log_json: bool,
@@ -132,11 +154,14 @@ def evaluate_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
-    with _at_work(quiet=quiet, log_json=log_json, **options) as work:
-        done = evaluate(run, list(inputs), metric=metric, storage_options=storage_options, **work)
+    with _at_work("evaluate", quiet=quiet, log_json=log_json, **options) as work:
+        work |= {"metric": metric, "held_out": held_out, "on_bad_line": on_bad_line}
+        done = evaluate(run, list(inputs), storage_options=storage_options, **work)
     if not quiet:
         Console().print(summary(done, time.monotonic() - started))
         click.echo(unseen_line(done.tally))
+        if done.tally.bad_lines:
+            click.echo(f"{done.tally.bad_lines:,} bad lines were left out.")
     return 0
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli import Size, cluster_options, common_options, run_command, set_up_logging
 from pipeline.cluster import ClusterOptions, open_client
-from pipeline.progress import amount, show_progress
+from pipeline.commands.shared import (
+    Decorator,
+    Location,
+    LocationArgument,
+    Size,
+    apply_options,
+    cluster_options,
+    common_options,
+    run_command,
+    set_up_logging,
+)
+from pipeline.display import amount, open_display
 from transforms import Dataset, DatasetError, check_dataset, convert_libsvm, open_dataset
 from transforms.assign import STRATEGIES
 
@@ -25,29 +36,53 @@ Examples:
 """
 
 
-@click.command("convert-libsvm", epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("paths", nargs=-1, metavar="INPUT... OUTPUT")
-@click.option("--inspect", metavar="DATASET", help="Describe an existing data set and check that it is whole.")
-@click.option("--partitions", type=click.IntRange(1), help="Feature partitions. [default: by size and workers]")
-@click.option(
-    "--strategy",
-    type=click.Choice(STRATEGIES),
-    default="spread",
-    show_default=True,
-    help="How features go to partitions: spread evenly, or neighbouring ids together.",
-)
-@click.option("--zero-based", is_flag=True, help="Feature ids count from 0, not from 1.")
-@click.option("--positive-label", type=float, metavar="L", help="The label that becomes +1. [default: the larger]")
-@click.option(
+bad_line_option: Decorator = click.option(
     "--on-bad-line",
     type=click.Choice(["raise", "skip"]),
     default="raise",
     show_default=True,
     help="Stop at a line that is not LIBSVM, or leave it out and count it.",
 )
+
+
+def convert_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How text is read, and how features go to partitions: arguments of convert_libsvm."""
+    options: list[Decorator] = [
+        click.option("--partitions", type=click.IntRange(1), help="Feature partitions. [default: by size and workers]"),
+        click.option(
+            "--strategy",
+            type=click.Choice(STRATEGIES),
+            default="spread",
+            show_default=True,
+            help="How features go to partitions: spread evenly, or neighbouring ids together.",
+        ),
+        click.option("--zero-based", is_flag=True, help="Feature ids count from 0, not from 1."),
+        click.option(
+            "--positive-label", type=float, metavar="L", help="The label that becomes +1. [default: the larger]"
+        ),
+        bad_line_option,
+        click.option(
+            "--block-size", type=Size(), metavar="SIZE", help="Text that one task reads. [default: 1MiB to 32MiB]"
+        ),
+    ]
+    return apply_options(options, command)
+
+
+@click.command("convert-libsvm", epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("paths", cls=LocationArgument, nargs=-1, metavar="INPUT... OUTPUT")
+@click.option(
+    "--inspect", type=Location(), metavar="DATASET", help="Describe an existing data set and check that it is whole."
+)
+@convert_options
+@click.option(
+    "--hold-out",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    metavar="F",
+    help="Leave this share of the examples out, to judge models by them: evaluate --held-out. [default: 0]",
+)
 @click.option("--resume", is_flag=True, help="Continue a conversion that was cut off; keep fragments if cut off again.")
 @click.option("--overwrite", is_flag=True, help="Replace a data set at OUTPUT once the new one is complete.")
-@click.option("--block-size", type=Size(), metavar="SIZE", help="Text that one task reads. [default: 1MiB to 32MiB]")
 @cluster_options
 @common_options
 def command(
@@ -91,9 +126,10 @@ def _convert(
     started = time.monotonic()
     with open_client(cluster) as client:
         begun = time.monotonic()
-        with show_progress(quiet=quiet, log_json=log_json) as progress:
+        with open_display(quiet=quiet, log_json=log_json) as display:
+            display.stage("convert")
             dataset = convert_libsvm(
-                inputs, output, storage_options=storage_options, client=client, progress=progress, **options
+                inputs, output, storage_options=storage_options, client=client, progress=display, **options
             )
         now = time.monotonic()
     if not quiet:
@@ -105,8 +141,9 @@ def _convert(
 
 def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool, log_json: bool) -> int:
     dataset = open_dataset(url, storage_options)
-    with show_progress(quiet=quiet, log_json=log_json) as progress:
-        problems = check_dataset(dataset, progress)
+    with open_display(quiet=quiet, log_json=log_json) as display:
+        display.stage("check")
+        problems = check_dataset(dataset, display)
     if problems:
         more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
         raise DatasetError(f"{problems[0]}{more}: convert again")
@@ -144,6 +181,8 @@ def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
                 f"+1: {labels['weight_of_positives']:g}; −1: {labels['weight_of_negatives']:g} in all",
             )
         )
+    if about.get("plan", {}).get("hold_out"):
+        rows.append(("Held out", f"{100 * about['plan']['hold_out']:g} % of the examples, which are not counted here"))
     if about["bad_lines"]["count"]:
         rows.append(
             (

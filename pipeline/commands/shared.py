@@ -10,15 +10,17 @@ import logging
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-from dask.utils import parse_bytes
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from transforms import UserError
+from transforms.errors import UserError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -48,10 +50,31 @@ class Size(click.ParamType):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from dask.utils import parse_bytes  # here, as --help and the tab key need not wait for Dask
+
         try:
             return int(parse_bytes(value))
         except ValueError:
             self.fail(f"{value!r}: expected a size such as 16MB", param, ctx)
+
+
+class Location(click.types.StringParamType):
+    """A path, or a URL that fsspec knows. The tab key completes paths."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+class LocationArgument(click.Argument):
+    """An argument that is a path or URL, or several; --config may give it as well."""
+
+    def __init__(self, *positional: Any, **options: Any) -> None:
+        super().__init__(*positional, **{"type": Location()} | options)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """As click does; but before 8.3 it took "none given" for a value, and looked no further."""
+        given = {name: value for name, value in opts.items() if (name, value) != (self.name, ())}
+        return super().consume_value(ctx, given)
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,12 +85,21 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--processes", is_flag=True, help="Run the embedded workers as processes, not threads."),
         click.option("--memory-limit", metavar="SIZE", help="Memory of one worker, such as 4GB; implies --processes."),
     ]
-    return _apply(options, command)
+    return apply_options(options, command)
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Storage and what is printed."""
+    """Storage, what is printed, and a file with options."""
     options: list[Decorator] = [
+        click.option(
+            "--config",
+            type=Location(),
+            metavar="FILE",
+            is_eager=True,
+            expose_value=False,
+            callback=_fill_defaults,
+            help="Take options from this YAML file; those of the command line win. `dask-submit config` prints one.",
+        ),
         click.option(
             "--storage-options",
             type=JsonObject(),
@@ -84,10 +116,20 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="How much to log.",
         ),
     ]
-    return _apply(options, command)
+    return apply_options(options, command)
 
 
-def _apply(options: list[Decorator], command: Callable[..., Any]) -> Callable[..., Any]:
+def _fill_defaults(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Options that the command line leaves out come from the file, then from Dask's configuration."""
+    if ctx.resilient_parsing:
+        return
+    from pipeline.config.schema import defaults_for  # here, as it needs the commands, which need this module
+
+    ctx.default_map = defaults_for(ctx.command.name or "", value)
+
+
+def apply_options(options: list[Decorator], command: Callable[..., Any]) -> Callable[..., Any]:
+    """Several options as one decorator, in the order that --help shows them."""
     for option in reversed(options):
         command = option(command)
     return command
@@ -118,28 +160,41 @@ def set_up_logging(level: str, *, quiet: bool, log_json: bool) -> None:
 
 def run_command(command: click.Command) -> None:
     """Run a click command; every error becomes one line and an exit code."""
+    with errors_as_exit_codes(command.name or ""):
+        code = command.main(standalone_mode=False)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def errors_as_exit_codes(name: str) -> Iterator[None]:
+    """An error ends the process, with one line, begun by `name`, and its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = command.main(standalone_mode=False)
+        yield
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except UserError as error:
-        _fail(command, str(error), 2)
+        _fail(name, str(error), 2)
     except (KeyboardInterrupt, click.Abort):
-        _fail(command, "interrupted", 130)
+        _fail(name, "interrupted", 130)
+    except click.exceptions.Exit:
+        raise
     except Exception as error:
         if logging.getLogger("dglmnet").isEnabledFor(logging.DEBUG):
             raise
-        _fail(command, f"{type(error).__name__}: {error} (more with --log-level debug)", 1)
-    sys.exit(code if isinstance(code, int) else 0)
+        _fail(name, f"{type(error).__name__}: {error} (more with --log-level debug)", 1)
 
 
-def _fail(command: click.Command, message: str, code: int) -> None:
-    click.echo(f"{command.name}: error: {' '.join(message.split())}", err=True)
+def _fail(name: str, message: str, code: int) -> None:
+    click.echo(f"{name}: error: {' '.join(message.split())}", err=True)
     sys.exit(code)
 
 
 def _interrupt(signum: int, frame: Any) -> None:
     """SIGTERM ends the work as Ctrl-C does: cleanly."""
-    raise KeyboardInterrupt
+    raise Terminated
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: as Ctrl-C, but there is nobody to ask what to do."""

@@ -1,0 +1,137 @@
+"""dask-submit attach, status, cancel: find a run on the cluster again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pipeline.cluster import open_scheduler
+from pipeline.commands.fit import print_path
+from pipeline.commands.shared import Decorator, LocationArgument, apply_options, common_options, set_up_logging
+from pipeline.driver.follow import Follower
+from pipeline.driver.record import RunFolder
+from pipeline.driver.status import read_status, status_lines
+from pipeline.driver.submission import find_future, recorded
+from pipeline.driver.task import Outcome
+from pipeline.driver.terminal import cancel, conclude, stay
+from pipeline.summary import summary_lines
+from transforms import UserError
+
+EXAMPLES = {
+    "attach": """
+\b
+Examples:
+  dask-submit attach runs/first
+  dask-submit attach s3://bucket/run --storage-options @s3.json
+""",
+    "status": """
+\b
+Examples:
+  dask-submit status runs/first
+  dask-submit status s3://bucket/run --json
+""",
+    "cancel": """
+\b
+Examples:
+  dask-submit cancel runs/first
+  dask-submit cancel s3://bucket/run --scheduler tcp://10.0.0.5:8786
+""",
+}
+
+
+def _run_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    options: list[Decorator] = [
+        click.argument("run", cls=LocationArgument),
+        click.option("--scheduler", metavar="ADDRESS", help="Ask there. [default: where the run was submitted]"),
+        common_options,
+    ]
+    return apply_options(options, command)
+
+
+@click.command("attach", epilog=EXAMPLES["attach"])
+@_run_argument
+def attach_command(
+    run: str,
+    scheduler: str | None,
+    storage_options: dict[str, Any] | None,
+    quiet: bool,
+    log_json: bool,
+    log_level: str,
+) -> int:
+    """Follow the run on the cluster that writes RUN, to its end.
+
+    As if the terminal had stayed with it: the same display, the same table, the same exit code. Ctrl-C asks whether to
+    detach again, cancel the run, or go on; in a script, where nobody can be asked, it cancels.
+    """
+    set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    folder = RunFolder.of(run, storage_options)
+    record = recorded(folder)
+    if record.over:
+        finished = conclude(Outcome(record.state, record.message, record.usage))
+    else:
+        with open_scheduler(scheduler or record.scheduler) as client:
+            future = find_future(client, folder, record)
+            finished = stay(client, folder, record, future, quiet=quiet, log_json=log_json)
+    if finished and not quiet:
+        _print_result(record.command, folder, run)
+    return 0
+
+
+def _print_result(command: str, folder: RunFolder, output: str) -> None:
+    """What the command that submitted the run prints at its end."""
+    if command == "pipeline":
+        click.echo("\n".join(summary_lines(output, folder.storage)))
+    else:
+        print_path(folder, output)
+
+
+@click.command("status", epilog=EXAMPLES["status"])
+@_run_argument
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for machines.")
+def status_command(
+    run: str,
+    scheduler: str | None,
+    storage_options: dict[str, Any] | None,
+    quiet: bool,
+    log_json: bool,
+    log_level: str,
+    as_json: bool,
+) -> int:
+    """Say how a run stands.
+
+    Running, finished, failed, cancelled or cut off; how many λ are done; the round at work; where the driver is. A run
+    whose scheduler is gone is told from the files of RUN.
+    """
+    set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    status = read_status(RunFolder.of(run, storage_options), scheduler)
+    click.echo(json.dumps(status, ensure_ascii=False) if as_json else "\n".join(status_lines(status)))
+    return 0
+
+
+@click.command("cancel", epilog=EXAMPLES["cancel"])
+@_run_argument
+def cancel_command(
+    run: str,
+    scheduler: str | None,
+    storage_options: dict[str, Any] | None,
+    quiet: bool,
+    log_json: bool,
+    log_level: str,
+) -> int:
+    """End the run on the cluster that writes RUN.
+
+    It ends at its next round. What is done is kept: a fit is continued with --resume, a pipeline by the same command.
+    """
+    set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    folder = RunFolder.of(run, storage_options)
+    record = recorded(folder)
+    if record.over:
+        raise UserError(f"{folder.shown}: nothing to cancel: the run is {record.state}")
+    with open_scheduler(scheduler or record.scheduler) as client:
+        follower = Follower(client, folder, record, find_future(client, folder, record))
+        outcome = cancel(client, folder, record, follower)
+    click.echo(f"{folder.shown}: {outcome.state}", err=True)
+    return 0

@@ -1,0 +1,255 @@
+"""dask-submit fit: compute the regularisation path of a data set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import click
+from distributed import Client
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.cluster import ClusterOptions, open_client
+from pipeline.commands.shared import (
+    Decorator,
+    Location,
+    LocationArgument,
+    Size,
+    apply_options,
+    cluster_options,
+    common_options,
+    set_up_logging,
+)
+from pipeline.display import Display, open_display
+from pipeline.driver.launch import cluster_of_driver, driver_options, run_on_cluster, shared_location
+from pipeline.driver.record import RunFolder
+from pipeline.driver.task import Job
+from pipeline.fit import ALGORITHMS, RESIDENCIES, PathOptions, fit_path
+from pipeline.run import Run, check_output, read_path
+from solver import DefaultOptions, SolverOptions
+from transforms import Dataset, UserError, open_dataset
+
+FIT_EXAMPLES = """
+\b
+Examples:
+  dask-submit fit data/train --output runs/first
+  dask-submit fit s3://bucket/dataset --output s3://bucket/run --scheduler tcp://10.0.0.5:8786
+  dask-submit fit data/train --output runs/fine --path-length 40 --path-ratio 0.7 --tol 1e-6 --max-rounds 1000
+  dask-submit fit data/train --output runs/first --resume
+  dask-submit fit /shared/train --output /shared/run --scheduler tcp://10.0.0.5:8786 --detach
+  dask-submit fit data/train --output runs/first --scheduler tcp://10.0.0.5:8786 --driver local
+
+With --scheduler the driver runs on the cluster, and vectors stay in its network. Ctrl-C then asks whether to detach
+(the run goes on; `dask-submit attach RUN` finds it), cancel it, or go on; a second Ctrl-C detaches. In a script, where
+nobody can be asked, SIGINT and SIGTERM cancel.
+"""
+
+
+class Numbers(click.ParamType):
+    """Numbers separated by commas."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(float(piece) for piece in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r}: expected numbers separated by commas, such as 8,4,2.5", param, ctx)
+
+
+def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which λ, by which algorithm, how exact, and where columns are kept: what fit_arguments takes."""
+    options: list[Decorator] = [
+        click.option("--lambdas", type=Numbers(), metavar="L,L,...", help="Solve for these λ, not for a grid."),
+        click.option("--path-length", type=click.IntRange(1), default=20, show_default=True, help="λ in the grid."),
+        click.option(
+            "--path-ratio", type=float, default=0.5, show_default=True, help="From one λ to the next, down from λmax."
+        ),
+        click.option(
+            "--extra-lambdas", type=Numbers(), metavar="L,L,...", help="Further λ, between those of the grid."
+        ),
+        click.option(
+            "--algorithm",
+            type=click.Choice(list(ALGORITHMS)),
+            default="default",
+            show_default=True,
+            help="The certified subspace search, or d-GLMNET exactly as published.",
+        ),
+        click.option(
+            "--tol",
+            type=float,
+            default=1e-4,
+            show_default=True,
+            help="The estimated relative distance from the optimum at which a λ is done; with --algorithm paper, the "
+            "relative decrease of a round that ends it.",
+        ),
+        click.option("--max-rounds", type=int, help="Rounds for one λ, at the most. [default: 200; paper 100]"),
+        click.option("--gamma", type=float, help="γ of the Armijo rule; --algorithm paper only. [default: 0]"),
+        click.option(
+            "--gap", type=float, metavar="G", help="Ask for a relative duality gap of G: a strict certificate."
+        ),
+        click.option(
+            "--subspace-memory",
+            type=Size(),
+            metavar="SIZE",
+            help="Memory for the columns of the active set. [default: a quarter of what is free]",
+        ),
+        click.option("--blocks", type=click.IntRange(1), metavar="M", help="Feature blocks. [default: one a thread]"),
+        click.option(
+            "--residency",
+            type=click.Choice(RESIDENCIES),
+            default="auto",
+            show_default=True,
+            help="Keep columns in the workers' memory, or stream them from Parquet in every round.",
+        ),
+    ]
+    return apply_options(options, command)
+
+
+def fit_arguments(
+    *,
+    algorithm: str,
+    lambdas: tuple[float, ...] | None,
+    path_length: int,
+    path_ratio: float,
+    extra_lambdas: tuple[float, ...] | None,
+    blocks: int | None,
+    residency: str,
+    **solver: Any,
+) -> dict[str, Any]:
+    """What fit_options gathered, as arguments of fit_path. Refuses what the algorithm does not have."""
+    chosen = {name: value for name, value in solver.items() if value is not None}
+    return {
+        "algorithm": algorithm,
+        "options": _solver_options(algorithm, chosen),
+        "path": PathOptions(path_length, path_ratio, lambdas, extra_lambdas or ()),
+        "blocks": blocks,
+        "residency": residency,
+    }
+
+
+@click.command("fit", epilog=FIT_EXAMPLES)
+@click.argument("dataset", cls=LocationArgument)
+@click.option(
+    "--output", type=Location(), required=True, metavar="RUN", help="The folder of the run: path, coefficients, trace."
+)
+@fit_options
+@click.option("--resume", is_flag=True, help="Continue a run that was cut off.")
+@click.option("--overwrite", is_flag=True, help="Replace a run at RUN.")
+@cluster_options
+@driver_options
+@common_options
+def fit_command(
+    dataset: str,
+    output: str,
+    resume: bool,
+    overwrite: bool,
+    storage_options: dict[str, Any] | None,
+    scheduler: str | None,
+    workers: int | None,
+    processes: bool,
+    memory_limit: str | None,
+    driver: str | None,
+    detach: bool,
+    quiet: bool,
+    log_json: bool,
+    log_level: str,
+    **chosen: Any,
+) -> int:
+    """Compute the whole regularisation path of DATASET.
+
+    For each λ, falling from λmax, the coefficients, the objective and the duality gap are stored in RUN as soon as they
+    are there. A run that was cut off continues with --resume and ends the same.
+    """
+    set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    arguments = fit_arguments(**chosen) | {"resume": resume, "overwrite": overwrite}
+    remote = cluster_of_driver(scheduler, driver, detach)
+    if remote is not None:
+        finished = _fit_on_cluster(
+            dataset, output, remote, storage_options, arguments, detach=detach, quiet=quiet, log_json=log_json
+        )
+        if finished and not quiet:
+            print_path(RunFolder.of(output, storage_options), output)
+        return 0
+    opened = open_dataset(dataset, storage_options)
+    cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
+    started = time.monotonic()
+    with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
+        run = fit_job(client, display, opened, output, storage_options, **arguments)
+    if not quiet:
+        Console().print(_summary(run.path, output, time.monotonic() - started))
+    return 0
+
+
+def fit_job(
+    client: Client,
+    display: Display,
+    dataset: str | Dataset,
+    output: str,
+    storage_options: dict[str, Any] | None,
+    **arguments: Any,
+) -> Run:
+    """The work of the command, wherever its driver is."""
+    display.stage("fit")
+    return fit_path(dataset, output, client=client, storage_options=storage_options, watcher=display, **arguments)
+
+
+def _fit_on_cluster(
+    dataset: str,
+    output: str,
+    scheduler: str,
+    storage_options: dict[str, Any] | None,
+    arguments: dict[str, Any],
+    **how: bool,
+) -> bool:
+    """Hand the work to the cluster. True when it finished."""
+    folder = RunFolder.of(output, storage_options)
+    flags = {name: arguments[name] for name in ("resume", "overwrite")}
+    where = {"dataset": shared_location(dataset, storage_options), "output": folder.url}
+    job = Job("fit", fit_job, where | {"storage_options": folder.storage} | arguments)
+    return run_on_cluster(job, folder, scheduler, lambda: check_output(folder.url, folder.storage, **flags), **how)
+
+
+def print_path(folder: RunFolder, output: str) -> None:
+    """The table of a run whose driver was on the cluster."""
+    record = folder.read()
+    Console().print(_summary(read_path(folder.url, folder.storage), output, record.seconds if record else 0.0))
+
+
+def _solver_options(algorithm: str, chosen: dict[str, Any]) -> SolverOptions | DefaultOptions:
+    """The algorithm's options; one that it does not have is refused."""
+    kind = ALGORITHMS[algorithm]
+    known = {field.name for field in fields(kind)}
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"--{name.replace('_', '-')} does not go with --algorithm {algorithm}")
+    try:
+        return kind(**chosen)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def _summary(path: Sequence[dict[str, Any]], output: str, seconds: float) -> Table:
+    """The path as a table, as the paper's Table 3 has it."""
+    rounds = sum(row["rounds"] for row in path)
+    title = f"{len(path)} models in {output}: {rounds} rounds, {seconds:.1f} s"
+    table = Table(title=title, title_justify="left")
+    for name in ("λ", "nonzeros", "objective", "rel. gap", "rounds", "seconds", "line search"):
+        table.add_column(name, justify="right")
+    for row in path:
+        share = row["line_search_seconds"] / row["seconds"] if row["seconds"] else 0.0
+        table.add_row(
+            f"{row['lambda']:.5g}",
+            f"{row['nonzeros']:,}",
+            f"{row['objective']:.8g}",
+            f"{row['gap'] / row['objective'] if row['objective'] else 0:.1e}",
+            f"{row['rounds']}{'' if row['converged'] else ' (limit)'}",
+            f"{row['seconds']:.2f}",
+            f"{100 * share:.0f} %",
+        )
+    return table

@@ -1,0 +1,417 @@
+"""How the work goes, for people and machines: one display for converting, fitting, evaluating, alone or in turn.
+
+On a terminal, a line for the stage at work (bar, speed, time left; in a fit the round at work below it), and above it a
+tick for each stage that is done and a row for each λ. Elsewhere log lines, or with --log-json an event a line. All
+follow one protocol, so that the work knows one object, whoever watches.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.blocks import Placement
+from solver import RoundRecord, Solution
+
+logger = logging.getLogger("dglmnet")
+LOG_EVERY_SECONDS = 5.0
+REFRESH_PER_SECOND = 8
+NAME_WIDTH = 9  # of a stage, so that all line up
+
+
+class Display(Protocol):
+    """Who is told how the work goes. It is a watcher of conversions and scoring (Progress) and of fits (FitWatcher)."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def stage(self, name: str) -> None:
+        """A stage begins (convert, fit, evaluate, report); the one before it is done."""
+
+    def note(self, text: str) -> None:
+        """Something to know, in a line."""
+
+    def phase(self, name: str, total: int, unit: str) -> None:
+        """A phase of the stage begins: `total` of `unit` ("B" for bytes) are to be done."""
+
+    def advance(self, amount: int) -> None:
+        """So much more of the phase is done."""
+
+    def placed(self, placements: Sequence[Placement]) -> None:
+        """Where the blocks of a fit are, and how."""
+
+    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
+        """The path to compute, and how much of it is done already."""
+
+    def round(self, record: RoundRecord) -> None:
+        """A round is over."""
+
+    def solution(self, solution: Solution) -> None:
+        """A λ is done and stored."""
+
+
+def open_display(*, quiet: bool, log_json: bool) -> Display:
+    """The display that suits where standard error goes."""
+    if quiet:
+        return SilentDisplay()
+    console = Console(stderr=True)
+    # FORCE_COLOR makes rich take a pipe for a terminal: colours would be right there, bars would not.
+    terminal = sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal
+    return TerminalDisplay(console) if terminal and not log_json else LogDisplay()
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def amount(value: float, unit: str) -> str:
+    """1234567 B -> "1.2 MB", 1234567 nonzeros -> "1.2 M nonzeros"."""
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.1f} {prefix}{unit if unit == 'B' else ' ' + unit}"
+    return f"{value:.0f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """0.42 -> "0.4 s", 83 -> "1:23", 4000 -> "1:06:40"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def relative_gap(gap: float | None, objective: float) -> str:
+    if gap is None:
+        return "-"
+    return f"{gap / objective if objective else 0.0:.1e}"
+
+
+def placement_line(placements: Sequence[Placement]) -> str:
+    """Which worker holds what, in a sentence."""
+    blocks = sum(len(one.groups) for one in placements)
+    ways = sorted({one.residency for one in placements})
+    chosen = [f"{way} on {sum(one.residency == way for one in placements)}" for way in ways]
+    return f"{blocks} blocks on {len(placements)} workers; columns: {', '.join(chosen) if len(ways) > 1 else ways[0]}"
+
+
+def round_line(record: RoundRecord, total: int) -> str:
+    gap = getattr(record, "gap", None)
+    certified = "" if gap is None else f"gap {relative_gap(gap, record.objective)}  "
+    return (
+        f"λ {record.lambda_index + 1}/{total} = {record.lam:.4g}  round {record.round:>3}  f = {record.objective:.8g}  "
+        f"decrease {record.relative_decrease:.1e}  {certified}α = {record.alpha:.3g}  nonzeros {record.nonzeros:,}  "
+        f"{record.seconds:.3f} s"
+    )
+
+
+def solution_line(solution: Solution, total: int) -> str:
+    return (
+        f"λ {solution.lambda_index + 1:>2}/{total} = {solution.lam:<10.4g} f = {solution.objective:<14.9g} "
+        f"gap {relative_gap(solution.gap, solution.objective)}  {solution.nonzeros:>8,} nonzeros  "
+        f"{solution.rounds:>3} rounds  {solution.seconds:6.2f} s{'' if solution.converged else '  NOT CONVERGED'}"
+    )
+
+
+# --- log lines ------------------------------------------------------------------------------------------------------
+
+
+class LogDisplay:
+    """Log lines; with the JSON formatter, an event each."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._begun = self._started = self._told = time.monotonic()
+        self._phase, self._unit, self._to_do, self._done = "", "", 0, 0
+        self._lambdas = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._finish_stage()
+
+    def stage(self, name: str) -> None:
+        self._finish_stage()
+        self._stage, self._begun = name, time.monotonic()
+
+    def _finish_stage(self) -> None:
+        if self._stage:
+            seconds = time.monotonic() - self._begun
+            event = {"event": "stage", "stage": self._stage, "seconds": seconds}
+            logger.info("%s: done in %s", self._stage, duration(seconds), extra={"event": event})
+        self._stage = ""
+
+    def note(self, text: str) -> None:
+        logger.info(text, extra={"event": {"event": "note", "message": text}})
+
+    def phase(self, name: str, total: int, unit: str) -> None:
+        self._phase, self._unit, self._to_do, self._done = name, unit, total, 0
+        self._started = self._told = time.monotonic()
+        event = {"event": "phase", "phase": name, "total": total, "unit": unit}
+        logger.info("%s: %s to do", name, amount(total, unit), extra={"event": event})
+
+    def advance(self, amount_done: int) -> None:
+        self._done += amount_done
+        now = time.monotonic()
+        if self._done < self._to_do and now - self._told < LOG_EVERY_SECONDS:
+            return
+        self._told = now
+        speed = self._done / max(now - self._started, 1e-9)
+        share = 100 * self._done / max(self._to_do, 1)
+        event = {"event": "progress", "phase": self._phase, "done": self._done, "total": self._to_do}
+        logger.info("%s: %.0f %%, %s/s", self._phase, share, amount(speed, self._unit), extra={"event": event})
+
+    def placed(self, placements: Sequence[Placement]) -> None:
+        workers = [
+            {"name": str(one.worker.name), "blocks": one.groups, "residency": one.residency} for one in placements
+        ]
+        logger.info(placement_line(placements), extra={"event": {"event": "placed", "workers": workers}})
+
+    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
+        self._lambdas = len(lambdas)
+        event = {"event": "path", "lambda_max": largest, "lambdas": list(lambdas), "done": done}
+        logger.info("λmax = %.6g; %d of %d λ to do", largest, len(lambdas) - done, len(lambdas), extra={"event": event})
+
+    def round(self, record: RoundRecord) -> None:
+        fields = asdict(record)
+        event = {"event": "round", "lambda": fields.pop("lam")} | fields
+        logger.info(round_line(record, self._lambdas), extra={"event": event})
+
+    def solution(self, solution: Solution) -> None:
+        names = (
+            "lambda_index",
+            "objective",
+            "gap",
+            "nonzeros",
+            "rounds",
+            "seconds",
+            "line_search_seconds",
+            "converged",
+        )
+        event = {"event": "solution", "lambda": solution.lam} | {name: getattr(solution, name) for name in names}
+        logger.info(solution_line(solution, self._lambdas), extra={"event": event})
+
+
+# --- a terminal -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Phase:
+    """A phase at work: how much, how fast."""
+
+    name: str
+    total: int
+    unit: str
+    done: int = 0
+    started: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended or time.monotonic()) - self.started
+
+    @property
+    def speed(self) -> str:
+        return f"{amount(self.done / self.seconds, self.unit)}/s" if self.done and self.seconds > 0 else ""
+
+    @property
+    def left(self) -> str:
+        if not self.done or self.done >= self.total:
+            return ""
+        return f"{duration(self.seconds * (self.total - self.done) / self.done)} left"
+
+    def __str__(self) -> str:
+        return f"{self.name} {duration(self.seconds)}{', ' + self.speed if self.speed else ''}"
+
+
+class TerminalDisplay:
+    """The stage at work in one or two lines that stay at the bottom; what is done goes above them and stays."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._spinner = Spinner("dots", style="cyan")
+        self._stage, self._begun = "", 0.0
+        self._phases: list[_Phase] = []
+        self._lambdas, self._done, self._round = 0, 0, ""
+        self._live = Live(
+            console=console,
+            get_renderable=self._running,
+            refresh_per_second=REFRESH_PER_SECOND,
+            redirect_stdout=False,
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        self._streams = [(h, h.stream) for h in logger.handlers if isinstance(h, logging.StreamHandler)]
+        for handler, _ in self._streams:
+            handler.setStream(sys.stderr)  # rich's: a warning goes above the bars, not through them
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finish_stage("[green]✓[/]" if error is None else "[red]✗[/]")
+        for handler, stream in self._streams:
+            handler.setStream(stream)
+        self._live.stop()
+
+    def stage(self, name: str) -> None:
+        self._finish_stage("[green]✓[/]")
+        self._stage, self._begun = name, time.monotonic()
+
+    def _finish_stage(self, mark: str) -> None:
+        name, self._stage = self._stage, ""
+        if name:
+            self._end_phase()
+            details = "; ".join(str(phase) for phase in self._phases) or (f"{self._done} λ" if self._lambdas else "")
+            seconds = duration(time.monotonic() - self._begun)
+            self._print(f"{mark} [bold]{name:<{NAME_WIDTH}}[/] {seconds:>7}  [dim]{details}[/]")
+        self._phases, self._lambdas, self._done, self._round = [], 0, 0, ""
+
+    def note(self, text: str) -> None:
+        self._print(Text(f"  {text}"))
+
+    def phase(self, name: str, total: int, unit: str) -> None:
+        self._end_phase()
+        self._phases.append(_Phase(name, total, unit))
+
+    def _end_phase(self) -> None:
+        if self._phases and self._phases[-1].ended is None:
+            self._phases[-1].ended = time.monotonic()
+
+    def advance(self, amount_done: int) -> None:
+        phase = self._phases[-1]
+        phase.done += amount_done
+        if phase.done >= phase.total:
+            self._end_phase()
+
+    def placed(self, placements: Sequence[Placement]) -> None:
+        self.note(placement_line(placements))
+
+    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
+        self._lambdas, self._done = len(lambdas), done
+        self.note(f"λmax = {largest:.6g}" + (f"; {done} of {len(lambdas)} λ are done" if done else ""))
+        self._print(_row("", "λ", "nonzeros", "objective", "rel. gap", "rounds", "time", style="dim"))
+
+    def round(self, record: RoundRecord) -> None:
+        gap = relative_gap(getattr(record, "gap", None), record.objective)
+        self._round = (
+            f"λ {record.lam:.4g}  round {record.round}  f {record.objective:.7g}  rel. gap {gap}  "
+            f"α {record.alpha:.3g}  {record.nonzeros:,} nonzeros"
+        )
+
+    def solution(self, solution: Solution) -> None:
+        self._done, self._round = self._done + 1, ""
+        self._print(
+            _row(
+                f"{solution.lambda_index + 1}/{self._lambdas}",
+                f"{solution.lam:.5g}",
+                f"{solution.nonzeros:,}",
+                f"{solution.objective:.8g}",
+                relative_gap(solution.gap, solution.objective),
+                f"{solution.rounds}" if solution.converged else f"{solution.rounds}!",
+                duration(solution.seconds) if solution.seconds >= 60 else f"{solution.seconds:.2f} s",
+                style="" if solution.converged else "yellow",
+            )
+        )
+
+    def _print(self, what: str | Text) -> None:
+        """Above the bars. A line is cut rather than wrapped."""
+        self._console.print(what, highlight=False, no_wrap=True, overflow="ellipsis", crop=True)
+
+    def _running(self) -> RenderableType:
+        """What the bottom of the terminal shows now; called by rich several times a second."""
+        if not self._stage:
+            return Text("")
+        fitting = self._lambdas > 0
+        line = self._path_line() if fitting else self._phase_line()
+        return Group(line, Text(f"  {self._round}", no_wrap=True, overflow="ellipsis")) if fitting else line
+
+    def _line(self, *cells: RenderableType) -> Table:
+        grid = Table.grid(padding=(0, 1), expand=True)
+        grid.add_column(width=1)
+        grid.add_column(width=NAME_WIDTH, no_wrap=True)
+        for cell in cells:
+            bar = isinstance(cell, ProgressBar)
+            grid.add_column(ratio=1 if bar else None, no_wrap=True, justify="left" if bar else "right")
+        grid.add_row(self._spinner, Text(self._stage, style="bold"), *cells)
+        return grid
+
+    def _phase_line(self) -> Table:
+        if not self._phases:
+            return self._line(ProgressBar(pulse=True), self._elapsed())
+        phase = self._phases[-1]
+        total = max(phase.total, 1)
+        share = 100.0 * phase.done / total if phase.total else 100.0
+        bar = ProgressBar(total=total, completed=phase.done if phase.total else 1)
+        speed, left = Text(phase.speed, style="cyan"), Text(phase.left)
+        return self._line(Text(phase.name), bar, Text(f"{share:.0f} %"), speed, left, self._elapsed())
+
+    def _path_line(self) -> Table:
+        # No time left: each λ takes longer than the one before, by how much only the data know.
+        bar = ProgressBar(total=self._lambdas, completed=self._done)
+        return self._line(bar, Text(f"{self._done}/{self._lambdas} λ", style="cyan"), self._elapsed())
+
+    def _elapsed(self) -> Text:
+        return Text(duration(time.monotonic() - self._begun), style="dim")
+
+
+def _row(*cells: str, style: str) -> Text:
+    """A row of the path's table, 74 characters wide."""
+    widths = (7, 11, 10, 14, 9, 7, 9)
+    return Text(" ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)), style=style)
+
+
+class SilentDisplay:
+    """Nothing, for --quiet."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def stage(self, name: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def phase(self, name: str, total: int, unit: str) -> None:
+        pass
+
+    def advance(self, amount: int) -> None:
+        pass
+
+    def placed(self, placements: Sequence[Placement]) -> None:
+        pass
+
+    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
+        pass
+
+    def round(self, record: RoundRecord) -> None:
+        pass
+
+    def solution(self, solution: Solution) -> None:
+        pass

@@ -1,0 +1,161 @@
+"""Follow a driver on the cluster from a terminal: replay its events until it is over, and never wait for a dead one."""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import time
+from collections.abc import Iterator
+
+from distributed import Client, Future
+
+from pipeline.display import Display
+from pipeline.driver.events import Event, Replay, topic
+from pipeline.driver.record import CUT_OFF, DriverRecord, RunFolder
+from pipeline.driver.submission import (
+    SILENCE_SECONDS,
+    UNREACHABLE,
+    Standing,
+    ask_summary,
+    give_up,
+    is_stranded,
+    kept_events,
+    standing,
+)
+from pipeline.driver.task import Outcome, lost_driver
+
+logger = logging.getLogger("dglmnet")
+IDLE_SECONDS = 2.0  # without an event, before the scheduler is asked
+SCHEDULER_SECONDS = 20.0  # for a scheduler that does not answer to come back
+
+
+class EventStream:
+    """The events of a driver in order, from the one that `position` says."""
+
+    def __init__(self, client: Client, key: str) -> None:
+        self._client, self._topic = client, topic(key)
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.position = 0
+        client.subscribe_topic(self._topic, lambda event: self._queue.put(event[1]))
+
+    def wait(self, seconds: float) -> list[Event]:
+        """The next events, once there are any."""
+        try:
+            event = self._queue.get(timeout=seconds)
+        except queue.Empty:
+            return self.missed()
+        if event["seq"] > self.position:  # it came before the subscription took hold
+            return self.missed()
+        return self._take([event])
+
+    def missed(self) -> list[Event]:
+        """Events that the scheduler has kept and that have not been taken yet."""
+        return self._take([event for _, event in kept_events(self._client, self._topic)])
+
+    def _take(self, events: list[Event]) -> list[Event]:
+        fresh = [event for event in events if event["seq"] >= self.position]
+        if fresh:
+            self.position = fresh[-1]["seq"] + 1
+        return fresh
+
+    def close(self) -> None:
+        self._client.unsubscribe_topic(self._topic)
+
+
+class Follower:
+    """Watches one driver."""
+
+    def __init__(self, client: Client, folder: RunFolder, record: DriverRecord, future: Future | None) -> None:
+        self._client, self._folder, self._record, self._future = client, folder, record, future
+        self._stream = EventStream(client, record.key)
+        self._answered = time.monotonic()
+
+    def follow(self, display: Display, seconds: float = math.inf) -> Outcome | None:
+        """Show how the driver goes until it is over; None if it is not after so many seconds."""
+        replay = Replay(display)
+        self._catch_up(replay)
+        for event in self._events(time.monotonic() + seconds):
+            if event is None or event["call"] == "ended":
+                outcome = self._outcome(ended=event is not None)
+                if outcome is not None:
+                    return outcome
+            else:
+                replay.show(event)
+        return None
+
+    def close(self) -> None:
+        if self._client.status == "running":
+            self._stream.close()
+
+    def _events(self, deadline: float) -> Iterator[Event | None]:
+        """Events as they come; None when there has been none for a while."""
+        while time.monotonic() < deadline:
+            try:
+                events = self._stream.wait(IDLE_SECONDS)
+                self._answered = time.monotonic()
+            except UNREACHABLE:
+                events = []
+            if not events:
+                yield None
+            yield from events
+
+    def _catch_up(self, replay: Replay) -> None:
+        """Show where the driver is by now, as it says itself."""
+        try:
+            found = standing(self._client, self._record.key)
+            summary = found and found.worker and ask_summary(self._client, self._record.key, found.worker)
+        except UNREACHABLE:
+            return  # it is asked after again when no events come
+        if summary:
+            self._stream.position, events = summary
+            for event in events:
+                replay.show(event)
+
+    def _outcome(self, *, ended: bool) -> Outcome | None:
+        """How the driver ended, or None if it is at work."""
+        try:
+            found = standing(self._client, self._record.key)
+            self._answered = time.monotonic()
+        except UNREACHABLE as error:
+            return self._without_scheduler(error)
+        if found is not None and found.at_work and not ended:
+            return self._judge(found)
+        return self._result(found) or self._written() or Outcome(CUT_OFF, lost_driver(self._latest()))
+
+    def _judge(self, found: Standing) -> Outcome | None:
+        record = self._latest()
+        if is_stranded(found, record):
+            message = lost_driver(record)
+            give_up(self._client, self._folder, record, message)
+            return Outcome(CUT_OFF, message)
+        if found.silent > SILENCE_SECONDS:
+            silence = f"{found.worker}, where the driver runs, has not been heard of for {found.silent:.0f} s"
+            return Outcome(CUT_OFF, f"{silence}. If it comes back, attach again; if not: {record.again}")
+        return None
+
+    def _result(self, found: Standing | None) -> Outcome | None:
+        """What the task returned."""
+        if self._future is None or found is None or found.state == "erred":
+            return None
+        try:
+            outcome: Outcome = self._future.result(timeout=IDLE_SECONDS)
+        except Exception as error:  # released, or lost with its worker: driver.json knows
+            logger.debug("no result of the driver: %s", error)
+            return None
+        return outcome
+
+    def _latest(self) -> DriverRecord:
+        record = self._folder.read()
+        return record if record is not None and record.key == self._record.key else self._record
+
+    def _written(self) -> Outcome | None:
+        record = self._latest()
+        return Outcome(record.state, record.message, record.usage) if record.over else None
+
+    def _without_scheduler(self, error: Exception) -> Outcome | None:
+        written = self._written()
+        if written is not None or time.monotonic() - self._answered < SCHEDULER_SECONDS:
+            return written
+        reason = f"the scheduler at {self._record.scheduler} does not answer ({type(error).__name__}). "
+        return Outcome(CUT_OFF, reason + self._record.again)

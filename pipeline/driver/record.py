@@ -1,0 +1,102 @@
+"""driver.json in a run folder: where the run's driver was submitted, and what became of it. It holds no secrets.
+
+The command that submits writes it first, so that the driver can tell whether it sees the same folder; the driver writes
+it when it starts and when it ends. A driver that finds itself started already was lost with its worker and is not begun
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pipeline.run import DRIVER
+from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_json, write_json
+
+SUBMITTED, RUNNING = "submitted", "running"
+FINISHED, FAILED, CANCELLED, CUT_OFF = "finished", "failed", "cancelled", "cut off"
+ENDED = (FINISHED, FAILED, CANCELLED, CUT_OFF)
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True)
+class DriverRecord:
+    """What driver.json says."""
+
+    command: str  # fit, pipeline
+    scheduler: str
+    key: str  # of the Dask task
+    submitted: str
+    state: str = SUBMITTED
+    started: str | None = None
+    ended: str | None = None
+    worker: str | None = None  # its name and address
+    message: str | None = None  # why it failed
+    usage: bool = False  # and whether the user can mend that
+
+    @property
+    def seconds(self) -> float:
+        """How long the driver worked; 0 if it did not."""
+        if not (self.started and self.ended):
+            return 0.0
+        return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
+
+    @property
+    def over(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def again(self) -> str:
+        """What to do about a run that was cut off."""
+        how = "run the same command again" if self.command == "pipeline" else "continue with --resume"
+        return f"What is done is kept: {how}"
+
+    def end(self, state: str, message: str | None, *, usage: bool = False) -> DriverRecord:
+        return replace(self, state=state, ended=now(), message=message, usage=usage)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run's folder, the same for whoever looks at it: local paths are absolute."""
+
+    url: str = field(repr=False)
+    storage: StorageOptions = field(repr=False)
+    shown: str  # without secrets
+
+    @classmethod
+    def of(cls, url: str, options: dict[str, Any] | None) -> RunFolder:
+        storage = StorageOptions(options or {})
+        fs, path = open_storage(url, storage)
+        return cls(path if is_local(fs) else url, storage, display(fs, path))
+
+    @property
+    def name(self) -> str:
+        """Under which the driver of this run is published on the scheduler."""
+        return f"dglmnet-driver-{hashlib.sha256(self.shown.encode()).hexdigest()[:16]}"
+
+    @property
+    def local(self) -> bool:
+        return is_local(open_storage(self.url, self.storage)[0])
+
+    def read(self) -> DriverRecord | None:
+        """What driver.json says, if it is there."""
+        fs, path = open_storage(self.url, self.storage)
+        try:
+            with explained(self.shown):
+                content = read_json(fs, f"{path}/{DRIVER}")
+        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+            return None
+        known = {field.name for field in fields(DriverRecord)}
+        return DriverRecord(**{name: value for name, value in content.items() if name in known})
+
+    def write(self, record: DriverRecord) -> None:
+        fs, path = open_storage(self.url, self.storage)
+        with explained(self.shown):
+            fs.makedirs(path, exist_ok=True)
+            write_json(fs, f"{path}/{DRIVER}", asdict(record))

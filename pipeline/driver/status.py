@@ -1,0 +1,144 @@
+"""How a run stands: from its driver if that is at work, or else from the files of the run folder alone."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from pipeline.cluster import open_scheduler
+from pipeline.display import relative_gap
+from pipeline.driver.record import CUT_OFF, FINISHED, RUNNING, SUBMITTED, DriverRecord, RunFolder
+from pipeline.driver.submission import SILENCE_SECONDS, UNREACHABLE, ask_summary, is_stranded, standing
+from pipeline.run import CLAIM, PATH, RUN_JSON, read_path
+from transforms import UserError
+from transforms.claim import ClaimKeeper
+from transforms.storage import explained, open_storage, read_json
+
+Status = dict[str, Any]
+
+
+def read_status(folder: RunFolder, scheduler: str | None = None) -> Status:
+    """What is known of a run, as plain data. `scheduler`: where to ask, if not where driver.json says."""
+    record, status = folder.read(), _from_files(folder)
+    if record is None:
+        return status | _without_driver(folder, status)
+    status |= {
+        name: getattr(record, name) for name in ("command", "scheduler", "worker", "submitted", "started", "ended")
+    }
+    if record.over:
+        # A run may have been finished later, by a driver in a terminal's process.
+        finished = record.command == "fit" and status["complete"]
+        state = {"state": FINISHED, "message": None} if finished else {"state": record.state, "message": record.message}
+        return status | state
+    return status | _from_driver(folder, record, scheduler or record.scheduler)
+
+
+def _from_files(folder: RunFolder) -> Status:
+    """What run.json and path.parquet say: the λ that are done, the last of them."""
+    fs, path = open_storage(folder.url, folder.storage)
+    with explained(folder.shown):
+        fs.invalidate_cache()
+        about = read_json(fs, f"{path}/{RUN_JSON}") if fs.exists(f"{path}/{RUN_JSON}") else {}
+        rows = read_path(folder.url, folder.storage) if fs.exists(f"{path}/{PATH}") else []
+    status: Status = {
+        "run": folder.shown,
+        "complete": bool(about.get("complete")),
+        "lambdas": len(about["lambdas"]) if about.get("lambdas") else None,
+        "done": len(rows),
+    }
+    if rows:
+        last = rows[-1]
+        status["last"] = {name: last[name] for name in ("lambda", "rounds", "objective", "gap", "nonzeros")}
+    return status
+
+
+def _without_driver(folder: RunFolder, status: Status) -> Status:
+    """The state of a run whose driver was a terminal's process."""
+    if status["complete"]:
+        return {"state": FINISHED}
+    holder = _claim_holder(folder)
+    if holder:
+        return {"state": RUNNING, "worker": f"process {holder.get('pid')} on {holder.get('host')}"}
+    fs, path = open_storage(folder.url, folder.storage)
+    if not fs.exists(f"{path}/{RUN_JSON}"):
+        raise UserError(f"{folder.shown}: there is no run here")
+    return {"state": CUT_OFF, "message": "continue with --resume"}
+
+
+def _claim_holder(folder: RunFolder) -> dict[str, Any] | None:
+    _, path = open_storage(folder.url, folder.storage)
+    return ClaimKeeper(folder.url, folder.storage, f"{path}/{CLAIM}").at_work()
+
+
+def _from_driver(folder: RunFolder, record: DriverRecord, scheduler: str) -> Status:
+    """The state of a run whose driver was submitted and has not said that it ended."""
+    try:
+        with open_scheduler(scheduler) as client:
+            found = standing(client, record.key)
+            if found is None or not found.at_work or is_stranded(found, record):
+                return _ended_unseen(folder, record)
+            if found.silent > SILENCE_SECONDS:
+                return {"state": CUT_OFF, "message": f"{found.worker} has not been heard of for {found.silent:.0f} s"}
+            return {"state": record.state} | _now(client, record.key, found.worker)
+    except (UserError, *UNREACHABLE):
+        return _without_scheduler(folder, record, scheduler)
+
+
+def _ended_unseen(folder: RunFolder, before: DriverRecord) -> Status:
+    """The scheduler has no such task at work: it ended this moment, or it is lost."""
+    record = folder.read()
+    if record is not None and record.over:
+        return {"state": record.state, "message": record.message, "ended": record.ended}
+    return {"state": CUT_OFF, "message": f"its driver is gone. {before.again}"}
+
+
+def _now(client: Any, key: str, worker: str | None) -> Status:
+    """The stage, and the round at work, as the driver says."""
+    summary = None
+    with suppress(*UNREACHABLE):
+        summary = worker and ask_summary(client, key, worker)
+    now: Status = {}
+    for event in summary[1] if summary else []:
+        if event["call"] == "stage":
+            now["stage"] = event["args"][0]
+        elif event["call"] == "round":
+            row = event["args"][0]
+            names = ("round", "objective", "gap", "nonzeros", "lambda_index")
+            now["at"] = {"lambda": row["lam"]} | {name: row.get(name) for name in names}
+        elif event["call"] == "begin":
+            now["lambdas"] = len(event["args"][0])
+    return now
+
+
+def _without_scheduler(folder: RunFolder, record: DriverRecord, scheduler: str) -> Status:
+    """From the files alone: a claim that is kept fresh means that the driver lives."""
+    message = f"the scheduler at {scheduler} does not answer; this is what the files of the run say"
+    alive = _claim_holder(folder) is not None
+    return {"state": RUNNING if alive else CUT_OFF, "message": message + ("" if alive else f". {record.again}")}
+
+
+def status_lines(status: Status) -> list[str]:
+    """For people."""
+    waiting = " (waits for a worker)" if status["state"] == SUBMITTED else ""
+    message = status.get("message")
+    lines = [f"{status['run']}: {status['state']}{waiting}" + (f": {message}" if message else "")]
+    total = status["lambdas"]
+    stage = f"{status['stage']}, " if status.get("stage") else ""
+    lines.append(f"  {stage}{status['done']} of {total} λ done" if total else f"  {stage}no λ done yet")
+    if "last" in status:
+        lines.append(f"  last λ: {_figures(status['last'], 'rounds')}")
+    if "at" in status:
+        lines.append(f"  at work: {_figures(status['at'], 'round')}")
+    if status.get("started"):
+        lines.append(f"  since {status['started']}" + (f", until {status['ended']}" if status.get("ended") else ""))
+    if status.get("worker"):
+        at = f", scheduler {status['scheduler']}" if status.get("scheduler") else ""
+        lines.append(f"  driver: {status['worker']}{at}")
+    return lines
+
+
+def _figures(row: dict[str, Any], rounds: str) -> str:
+    return (
+        f"λ = {row['lambda']:.5g}, {rounds} {row[rounds]}, objective {row['objective']:.8g}, "
+        f"rel. gap {relative_gap(row['gap'], row['objective'])}, {row['nonzeros']:,} nonzeros"
+    )

@@ -1,0 +1,183 @@
+"""Submit a driver to a running cluster, find it again, ask after it, and cancel it.
+
+The task is published on the scheduler under a name made of the run's address: that keeps it alive when the terminal
+goes, and a second driver of the same run out.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Future
+
+from pipeline.driver.record import CANCELLED, CUT_OFF, FAILED, RUNNING, SUBMITTED, DriverRecord, RunFolder, now
+from pipeline.driver.task import Job, cancel_driver, drive, driver_summary
+from transforms import OutputExists, UserError
+from transforms.storage import redact
+
+ANSWER_SECONDS = 8.0  # for one question to the scheduler or the driver's worker
+SILENCE_SECONDS = 20.0  # a worker that has not been heard of for so long is lost
+LOCK_SECONDS = 5.0  # a submission takes a fraction of it
+PRIORITY = 100  # before the tasks that wait already: a driver takes no thread of its worker
+# What Dask raises when a scheduler or worker is gone; a client that gave up has no scheduler (AttributeError).
+UNREACHABLE = (OSError, TimeoutError, ValueError, RuntimeError, AttributeError)
+AT_WORK = ("processing", "queued", "waiting", "no-worker")
+NOT_STARTED = ("queued", "waiting", "no-worker")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A driver's task as the scheduler sees it."""
+
+    state: str
+    worker: str | None  # the address where it runs
+    silent: float  # seconds since that worker was heard of
+
+    @property
+    def at_work(self) -> bool:
+        return self.state in AT_WORK
+
+    @property
+    def started(self) -> bool:
+        return self.state == "processing"
+
+
+def kept_events(client: Client, topic: str) -> tuple[tuple[float, dict[str, Any]], ...]:
+    """The latest events of a topic: Client.get_events, with a limit to its patience."""
+    found: tuple[tuple[float, dict[str, Any]], ...] = client.sync(
+        client.scheduler.events, topic=topic, callback_timeout=ANSWER_SECONDS
+    )
+    return found
+
+
+def standing(client: Client, key: str) -> Standing | None:
+    """How a driver's task stands, or None if the scheduler does not know it (any more)."""
+
+    def look(dask_scheduler: Any) -> tuple[str, str | None, float] | None:
+        import time  # the scheduler may lack this package: the function travels by value
+
+        task = dask_scheduler.tasks.get(key)
+        if task is None:
+            return None
+        worker = task.processing_on
+        return task.state, worker and worker.address, time.time() - worker.last_seen if worker else 0.0
+
+    found = client.run_on_scheduler(look, callback_timeout=ANSWER_SECONDS)
+    return None if found is None else Standing(*found)
+
+
+def submit_driver(
+    client: Client, job: Job, folder: RunFolder, scheduler: str, check: Callable[[], object] = lambda: None
+) -> tuple[DriverRecord, Future]:
+    """Start the run's driver on the cluster, unless one is at work on it, or `check` raises."""
+    record = DriverRecord(job.command, redact(scheduler), f"{folder.name}-{uuid.uuid4().hex}", now())
+    _lock(client, folder, record.key)
+    try:
+        check()
+        return record, _submit(client, job, folder, record)
+    except BaseException:
+        with suppress(*UNREACHABLE):
+            client.unpublish_dataset(folder.name, callback_timeout=ANSWER_SECONDS)
+        raise
+
+
+def _submit(client: Client, job: Job, folder: RunFolder, record: DriverRecord) -> Future:
+    folder.write(record)
+    try:
+        # A driver that died is not begun anew: see drive. `retries` is about tasks that raise, which it does not.
+        future = client.submit(drive, job, folder, key=record.key, pure=False, retries=0, priority=PRIORITY)
+        client.publish_dataset(future, name=folder.name, override=True)
+    except BaseException as error:
+        folder.write(record.end(FAILED, f"it could not be submitted ({type(error).__name__})"))
+        raise
+    return future
+
+
+def _lock(client: Client, folder: RunFolder, key: str) -> None:
+    """Publish the key under the run's name, which only one can do; what a dead driver left there is replaced."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while not _publish(client, folder, key):
+        other = client.get_dataset(folder.name, default=None)
+        if isinstance(other, Future):
+            if _is_at_work(client, folder, other.key):
+                raise OutputExists(
+                    f"{folder.shown}: a run is at work on it: attach with `dask-submit attach {folder.shown}`"
+                )
+            client.unpublish_dataset(folder.name)
+        elif time.monotonic() < deadline:
+            time.sleep(0.2)  # another submission, in the midst of it
+        else:
+            client.unpublish_dataset(folder.name)
+
+
+def _publish(client: Client, folder: RunFolder, key: str) -> bool:
+    try:
+        client.publish_dataset(key, name=folder.name)
+    except KeyError:
+        return False
+    return True
+
+
+def _is_at_work(client: Client, folder: RunFolder, key: str) -> bool:
+    found = standing(client, key)
+    return found is not None and found.at_work and not is_stranded(found, folder.read())
+
+
+def is_stranded(found: Standing, record: DriverRecord | None) -> bool:
+    """Its worker is gone and there is no other: a driver that had begun and waits for a worker."""
+    return found.state in NOT_STARTED and record is not None and record.state == RUNNING
+
+
+def find_future(client: Client, folder: RunFolder, record: DriverRecord) -> Future | None:
+    """The task of the run's driver, if it is still published."""
+    found = client.get_dataset(folder.name, default=None)
+    return found if isinstance(found, Future) and found.key == record.key else None
+
+
+def ask_summary(client: Client, key: str, worker: str) -> tuple[int, list[dict[str, Any]]] | None:
+    """How far the driver is, from itself; None if it has not begun or is over."""
+    answers = client.run(driver_summary, key, workers=[worker], callback_timeout=ANSWER_SECONDS)
+    answer: tuple[int, list[dict[str, Any]]] | None = answers.get(worker)
+    return answer
+
+
+def ask_to_cancel(client: Client, folder: RunFolder, record: DriverRecord) -> bool:
+    """Ask the driver to end, or take it back if it has not begun. False: it cannot be asked (yet, or any more)."""
+    found = standing(client, record.key)
+    if found is None or not found.at_work:
+        return False
+    if found.started and found.worker:
+        answers = client.run(cancel_driver, record.key, workers=[found.worker], callback_timeout=ANSWER_SECONDS)
+        if answers.get(found.worker):
+            return True
+    latest = folder.read()
+    if latest is None or latest.key != record.key or latest.state != SUBMITTED:
+        return False
+    folder.write(latest.end(CANCELLED, "cancelled before it began"))  # a driver that begins now finds this, and ends
+    client.unpublish_dataset(folder.name)
+    client.cancel([Future(record.key, client)], force=True)
+    return True
+
+
+def give_up(client: Client, folder: RunFolder, record: DriverRecord, message: str) -> DriverRecord:
+    """Note that a driver is gone for good, and take its task from the scheduler."""
+    ended = record.end(CUT_OFF, message)
+    folder.write(ended)
+    client.unpublish_dataset(folder.name)
+    return ended
+
+
+def recorded(folder: RunFolder) -> DriverRecord:
+    """The run's driver.json; without one there is nothing to find."""
+    record = folder.read()
+    if record is None:
+        raise UserError(
+            f"{folder.shown}: no driver was submitted for this run (there is no driver.json). "
+            "Runs with --scheduler have one"
+        )
+    return record

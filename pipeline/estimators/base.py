@@ -1,0 +1,270 @@
+"""What both scikit-learn estimators share: taking in data of every kind, the fit, and predictions by `coef_`."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from dask import is_dask_collection
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
+from sklearn.metrics import accuracy_score
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+import solver
+from pipeline.estimators.fit_memory import Ask, Fitted, fit_in_memory
+from pipeline.margins import labels_of, margins_of, probabilities_of
+from solver import DefaultOptions, SolverOptions
+from transforms import Dataset, UserError, open_dataset
+from transforms.matrices import is_dask_array
+
+if TYPE_CHECKING:
+    from pipeline.model import PathModel
+
+FLOATS = (np.float64, np.float32)
+DENSE_COLUMNS = 1 << 24  # 128 MB of coefficients; past it coef_ is sparse, as `sparsify` makes it
+
+
+class ConvergenceWarning(solver.ConvergenceWarning, SklearnConvergenceWarning):  # type: ignore[misc]
+    """The fit ended before it met its tolerance; scikit-learn's filters for its own warning catch it."""
+
+
+class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Two classes, no intercept. Subclasses give the parameters, `fit` and `coef_`."""
+
+    algorithm: str
+    tol: float
+    gap: float | None
+    max_rounds: int | None
+    subspace_memory: int | None
+    blocks: int | None
+    class_weight: Any
+    client: Any
+    scratch: str | None
+
+    classes_: np.ndarray
+    n_features_in_: int
+    coef_: Any
+
+    # --- predictions ------------------------------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> Any:
+        """Margins of the rows of X; > 0 speaks for classes_[1].
+
+        Of a dask array, a lazy dask array with the chunks of its rows; the same holds for the methods below. Where the
+        model was fitted to a data set, X may be one, too (a URL or a Dataset), or LIBSVM text.
+        """
+        check_is_fitted(self)
+        if is_source(X):
+            return self._score_source(X, [self._index])[0][:, 0]
+        if is_dask_array(X):
+            validate_data(self, X, skip_check_array=True, reset=False)
+        else:
+            _refuse_collections(X)
+            X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=FLOATS, reset=False)
+        row = sp.csr_array(self.coef_)
+        return margins_of(X, row.indices, row.data)
+
+    def predict(self, X: Any) -> Any:
+        """The likelier class of each row."""
+        return labels_of(self.decision_function(X), self.classes_)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities, a row for each example, a column for each of classes_."""
+        return probabilities_of(self.decision_function(X))
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Their logarithms, which stay finite where a probability is too small for a float."""
+        return probabilities_of(self.decision_function(X), log=True)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The accuracy. Of a data set or text, by the labels and weights in it."""
+        if is_source(X):
+            refuse_labels(y, sample_weight)
+            margins, y, sample_weight = self._score_source(X, [self._index])
+            predicted = labels_of(margins[:, 0], self.classes_)
+        else:
+            predicted, y, sample_weight = self._in_memory([self.predict(X), y, sample_weight])
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+
+    def _in_memory(self, values: list[Any]) -> list[Any]:
+        """Dask arrays among these computed, all at once."""
+        if not any(is_dask_array(one) for one in values):
+            return values
+        from dask import compute
+
+        with nullcontext() if self.client is None else self.client.as_current():
+            return list(compute(*values))
+
+    def _score_source(self, X: Any, indices: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Margins of a data set or text, examples × λ; labels; weights."""
+        from pipeline.estimators.fit_dask import score_source
+
+        check_is_fitted(self)
+        if self._model is None:
+            raise UserError("this model was fitted to arrays, whose columns have no feature ids: give X as an array")
+        source = X if isinstance(X, Dataset) else os.fspath(X)
+        margins, labels, weights = score_source(self._model, indices, source, self.client)
+        flipped = self._model.label_map["+1"] < self._model.label_map["-1"]
+        return -margins if flipped else margins, labels, weights
+
+    # --- the fit ----------------------------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, **path: Any) -> Fitted:
+        """Solve wherever the data are; sets classes_, n_features_in_ and what predictions from storage need."""
+        ask = Ask(self._options(), blocks=self.blocks, **path)
+        self._model: PathModel | None = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", solver.ConvergenceWarning)  # said below, of any place the solver ran
+            if is_source(X):
+                fitted = self._fit_source(X, y, sample_weight, ask)
+            elif is_dask_array(X):
+                fitted = self._fit_dask(X, y, sample_weight, ask)
+            else:
+                fitted = self._fit_memory(X, y, sample_weight, ask)
+        self._warn_unless_converged(fitted)
+        self.lambda_max_ = fitted.lambda_max
+        return fitted
+
+    def _options(self) -> DefaultOptions | SolverOptions:
+        limit = {} if self.max_rounds is None else {"max_rounds": self.max_rounds}
+        if self.algorithm == "default":
+            return DefaultOptions(tol=self.tol, gap=self.gap, subspace_memory=self.subspace_memory, **limit)
+        if self.algorithm != "paper":
+            raise ValueError(f"algorithm must be 'default' or 'paper', got {self.algorithm!r}")
+        if self.gap is not None or self.subspace_memory is not None:
+            raise ValueError("gap and subspace_memory are for algorithm='default'; the paper's stops by tol")
+        return SolverOptions(tol=self.tol, **limit)
+
+    def _fit_memory(self, X: Any, y: Any, sample_weight: Any, ask: Ask) -> Fitted:
+        _refuse_collections(X)
+        X, y = validate_data(self, X, y, accept_sparse=("csc", "csr"), dtype=FLOATS)
+        signs, weights = self._encode(y, sample_weight)
+        try:
+            if self.client is None:
+                return fit_in_memory(X, signs, weights, ask)
+            from pipeline.estimators.fit_dask import fit_arrays
+
+            return fit_arrays(X, signs, weights, ask, self.client, self.scratch)
+        except UserError as error:
+            raise ValueError(str(error)) from error
+
+    def _fit_dask(self, X: Any, y: Any, sample_weight: Any, ask: Ask) -> Fitted:
+        from pipeline.estimators.fit_dask import cut, fit_arrays, gather
+        from pipeline.scoring import client_for
+
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        if X.ndim != 2 or np.isnan(X.shape[1]):
+            raise UserError("X must be a matrix whose number of columns is known")
+        with client_for(self.client) as client:
+            y, sizes = gather(X, y, client)
+            sample_weight = None if sample_weight is None else gather(X, sample_weight, client)[0]
+            signs, weights = self._encode(column_or_1d(y, warn=True), sample_weight)
+            validate_data(self, X, skip_check_array=True)
+            weights = None if weights is None else cut(weights, sizes)
+            return fit_arrays(X, cut(signs, sizes), weights, ask, client, self.scratch)
+
+    def _fit_source(self, X: str | Dataset, y: Any, sample_weight: Any, ask: Ask) -> Fitted:
+        from pipeline.estimators.fit_dask import fit_dataset, fitted_of, width_of
+        from pipeline.scoring import client_for
+
+        refuse_labels(y, sample_weight, self.class_weight)
+        dataset = X if isinstance(X, Dataset) else open_dataset(os.fspath(X))
+        with client_for(self.client) as client:
+            self._model = fit_dataset(dataset, ask, client)
+        self.classes_, self.n_features_in_ = self._model.classes, width_of(dataset)
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+        return fitted_of(self._model, self.n_features_in_)
+
+    def _encode(self, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Labels as -1/+1 and the weights of examples, those of their classes included; sets classes_."""
+        check_classification_targets(y)
+        kind = type_of_target(y, input_name="y", raise_unknown=True)
+        if kind != "binary":
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if self.classes_.size < 2:
+            raise ValueError(f"y has one class only ({self.classes_[0]!r}); two classes are needed")
+        signs = (2 * codes - 1).astype(np.int8)
+        if sample_weight is None and self.class_weight is None:
+            return signs, None
+        weights = np.ones(codes.size) if sample_weight is None else np.array(sample_weight, dtype=np.float64)
+        if weights.shape != codes.shape:
+            raise ValueError(f"sample_weight must be a vector of {codes.size} weights, got shape {weights.shape}")
+        totals = np.bincount(codes, weights, 2)
+        if not (totals > 0).all():
+            raise ValueError("the weights of a class are all zero; two classes are needed")
+        return signs, weights * _class_weights(self.class_weight, self.classes_, totals)[codes]
+
+    def _warn_unless_converged(self, fitted: Fitted) -> None:
+        for row in fitted.rows:
+            if not row["converged"]:
+                asked = f"tol = {self.tol:g}" if self.gap is None else f"a relative gap of {self.gap:g}"
+                warnings.warn(
+                    f"λ = {row['lambda']:g}: after {row['rounds']} rounds the relative duality gap is "
+                    f"{row['gap'] / row['objective']:.2g}; {asked} was asked for and not reached. "
+                    "Raise max_rounds, or ask for less.",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
+
+    # --- scikit-learn's protocols -----------------------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A client belongs to a process: it is not stored, and does not travel to others."""
+        return {**super().__getstate__(), "client": None}
+
+    def __sklearn_clone__(self) -> Any:
+        """A client cannot be copied: a clone has the same one."""
+        twin = super(L1Classifier, copy.copy(self)).__sklearn_clone__()
+        twin.client = self.client
+        return twin
+
+
+def is_source(X: Any) -> bool:
+    """Data that lie in storage: a URL or an opened data set."""
+    return isinstance(X, (str, os.PathLike, Dataset))
+
+
+def _refuse_collections(X: Any) -> None:
+    """A dask collection that is no array would be gathered here without a word."""
+    if is_dask_collection(X):
+        raise TypeError(f"X is a {type(X).__name__}: make it a dask array, a data frame with X.to_dask_array()")
+
+
+def refuse_labels(*given: Any) -> None:
+    if any(one is not None for one in given):
+        raise UserError("labels and weights are in the data set: leave out y, sample_weight and class_weight")
+
+
+def dense_or_sparse(row: sp.csr_array) -> Any:
+    """coef_: a row, dense by scikit-learn's convention, unless it were enormous."""
+    return row.toarray() if row.shape[1] <= DENSE_COLUMNS else sp.csr_matrix(row)
+
+
+def _class_weights(class_weight: Any, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """The weight of either class: 1, as given, or such that both weigh the same."""
+    if class_weight is None:
+        return np.ones(2)
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        balanced: np.ndarray = totals.sum() / (2 * totals)
+        return balanced
+    if not isinstance(class_weight, dict):
+        raise ValueError(f"class_weight must be None, 'balanced' or a dict, got {class_weight!r}")
+    unknown = set(class_weight) - set(classes.tolist())
+    if unknown:
+        raise ValueError(f"class_weight names {unknown}, but the classes are {classes.tolist()}")
+    return np.array([class_weight.get(label, 1.0) for label in classes.tolist()], dtype=np.float64)

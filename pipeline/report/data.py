@@ -1,0 +1,141 @@
+"""What a report is about: a run as it is stored, read once, with the few figures that are derived from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.model import METRICS, PathModel, best_of, read_table
+from pipeline.run import TRACE
+from transforms.storage import StorageOptions, open_storage
+
+SMALLEST_GAP = 1e-16  # where a gap of 0 is drawn on a logarithmic axis, if no other is there to go by
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run: its models, its rounds, and the names of features, as far as they are known."""
+
+    model: PathModel
+    trace: list[dict[str, Any]]  # trace.parquet, the rounds of the λ that are done
+    names: dict[int, str]  # feature id -> name
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return self.model.about
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.model.path
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.about.get("complete"))
+
+    @property
+    def planned(self) -> int | None:
+        """How many λ the run is to have, once that is known."""
+        lambdas = self.about.get("lambdas")
+        return len(lambdas) if lambdas else None
+
+    @property
+    def lambda_max(self) -> float | None:
+        return self.about.get("lambda_max")
+
+    @property
+    def metrics(self) -> list[str]:
+        """Those that an evaluation stored; none if there was no evaluation."""
+        return [name for name in METRICS if any(row.get(name) is not None for row in self.rows)]
+
+    @property
+    def metric(self) -> str | None:
+        """What the best is best by: what the evaluation was asked for, where it is defined."""
+        asked = self.about.get("evaluation", {}).get("metric", METRICS[0])
+        return asked if asked in self.metrics else next(iter(self.metrics), None)
+
+    @property
+    def best(self) -> int | None:
+        return best_of(self.rows, self.metric) if self.metric else None
+
+    @property
+    def featured(self) -> int:
+        """The model that the report speaks of first: the best, or else the last, as `predict` chooses."""
+        return len(self.rows) - 1 if self.best is None else self.best
+
+    @property
+    def searches(self) -> str:
+        """What the driver does between two sweeps of the blocks."""
+        return "line search" if self.about["options"].get("algorithm") == "paper" else "subspace search"
+
+    def name_of(self, feature: int) -> str:
+        return self.names.get(feature, f"feature {feature}")
+
+
+def read_run(run: str, options: StorageOptions) -> RunData:
+    """The run at a URL. Raises UserError if it is missing or damaged."""
+    model = PathModel.load(run, options)
+    fs, path = open_storage(run, options)
+    trace = read_table(fs, f"{path}/{TRACE}", ("lambda_index", "round", "objective", "seconds")).to_pylist()
+    return RunData(model, [row for row in trace if row["lambda_index"] < len(model)], {})
+
+
+def relative_gap(row: dict[str, Any]) -> float | None:
+    """The share of the objective by which no other weights can be better."""
+    gap, objective = row.get("gap"), row["objective"]
+    return None if gap is None or not math.isfinite(gap) else max(gap, 0.0) / objective if objective else 0.0
+
+
+def halvings(lam: float, largest: float | None) -> int | None:
+    """k where λ is λmax/2^k; None for other λ."""
+    if not largest or lam <= 0:
+        return None
+    k = math.log2(largest / lam)
+    return round(k) if abs(k - round(k)) < 1e-6 else None
+
+
+def rounds_of(data: RunData) -> list[dict[str, Any]]:
+    """The rounds of all λ in the order they ran, each with its relative gap.
+
+    The paper's algorithm computes a gap only when a λ is done: its last round gets that of path.parquet.
+    """
+    last = {row["lambda_index"]: k for k, row in enumerate(data.trace)}
+    found = []
+    for k, row in enumerate(data.trace):
+        final = last[row["lambda_index"]] == k
+        gap = relative_gap(row)
+        if gap is None and final:
+            gap = relative_gap(data.rows[row["lambda_index"]])
+        found.append(row | {"position": k + 1, "final": final, "relative_gap": gap})
+    return found
+
+
+def strongest(data: RunData, lambda_index: int, count: int) -> list[int]:
+    """Features with the largest weights at a λ, strongest first; at another λ if this one has no feature at all."""
+    features, weights = data.model.coefficients(lambda_index)
+    if not features.size and data.model.features.size:
+        fullest = int(np.argmax(np.diff(data.model.starts)))
+        features, weights = data.model.coefficients(fullest)
+    order = np.lexsort((features, -np.abs(weights)))[:count]
+    return [int(feature) for feature in features[order]]
+
+
+def weights_along(data: RunData, features: list[int]) -> np.ndarray:
+    """The weights of some features at every λ: features × λ."""
+    table = np.zeros((len(features), len(data.rows)))
+    for k in range(len(data.rows)):
+        ids, weights = data.model.coefficients(k)
+        if not ids.size:
+            continue
+        place = np.searchsorted(ids, features).clip(max=ids.size - 1)
+        table[:, k] = np.where(ids[place] == features, weights[place], 0.0)
+    return table
+
+
+def above_zero(values: list[float | None]) -> list[float]:
+    """Values for a logarithmic axis: 0 a decade below the smallest, null as NaN, which is not drawn."""
+    positive = [value for value in values if value is not None and value > 0]
+    floor = min(positive) / 10 if positive else SMALLEST_GAP
+    return [math.nan if value is None else max(value, floor) for value in values]

@@ -1,0 +1,124 @@
+"""The tables of a report: a row per λ as in the paper's Table 3, the strongest features, and what run.json says.
+
+Everything here is plain text; the template escapes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.report.data import RunData, relative_gap, strongest, weights_along
+from pipeline.report.format import METRIC_NAMES, NOTHING, fraction, metric, number, percent, short
+from pipeline.report.words import lambda_text
+from transforms.storage import redact
+
+FEATURE_ROWS = 20
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    note: str = ""  # shown smaller, beside it
+
+
+def search_share(row: dict[str, Any]) -> float | None:
+    spent, search = row.get("seconds"), row.get("line_search_seconds")
+    return None if search is None or not spent else min(search / spent, 1.0)
+
+
+def path_columns(data: RunData) -> list[str]:
+    columns = ["Model", "λ", "of λmax", "Nonzeros", "Rounds", "Seconds", "Search", "Objective", "Rel. gap"]
+    return columns + [METRIC_NAMES[name] for name in data.metrics]
+
+
+def path_cells(data: RunData, row: dict[str, Any]) -> list[Cell]:
+    """A row of the table, as the paper's Table 3 has it; the first is the row's header."""
+    rounds = "not converged" if row.get("converged") is False else ""
+    return [
+        Cell(str(row["index"]), "best" if row["index"] == data.best else ""),
+        Cell(number(row["lambda"])),
+        Cell(fraction(row["lambda"], data.lambda_max)),
+        Cell(f"{row['nonzeros']:,}"),
+        Cell(f"{row['rounds']:,}", rounds),
+        Cell(f"{row['seconds']:,.2f}"),
+        Cell(percent(search_share(row))),
+        Cell(number(row["objective"], 6)),
+        Cell(short(relative_gap(row))),
+        *[Cell(metric(row.get(name))) for name in data.metrics],
+    ]
+
+
+def feature_rows(data: RunData) -> list[list[str]]:
+    """The strongest features of the model that the report speaks of first."""
+    features = strongest(data, data.featured, FEATURE_ROWS)
+    weights = weights_along(data, features)
+    found = []
+    for feature, along in zip(features, weights, strict=True):
+        first = next(k for k, weight in enumerate(along) if weight)
+        weight = f"{along[data.featured]:+.4f}".replace("-", "−") if along[data.featured] else "0"
+        named = [data.names.get(feature, NOTHING)] if data.names else []
+        found.append([str(feature), *named, weight, lambda_text(data, data.rows[first])])
+    return found
+
+
+def data_pairs(data: RunData) -> list[Pair]:
+    about = data.about["dataset"]
+    labels = about["label_map"]
+    pairs = [("Data set", redact(str(about.get("path", NOTHING))))]
+    for key, label in (
+        ("examples", "Examples"),
+        ("features", "Features"),
+        ("nnz", "Nonzeros"),
+        ("partitions", "Parts"),
+    ):
+        if key in about:
+            pairs.append((label, f"{about[key]:,}"))
+    if about.get("hold_out"):
+        pairs.append(("Held out of the text", percent(about["hold_out"])))
+    pairs.append(("Labels", f"{labels['+1']:g} is +1, {labels['-1']:g} is −1"))
+    pairs.append(("Feature ids count from", str(about["index_base"])))
+    if "sha256" in about:
+        pairs.append(("SHA-256", str(about["sha256"])))
+    return pairs
+
+
+def option_pairs(data: RunData) -> list[Pair]:
+    pairs = [(name.replace("_", " "), _plain(value)) for name, value in data.about["options"].items()]
+    blocks = data.about.get("blocks")
+    if blocks:
+        pairs = [pair for pair in pairs if pair[0] != "blocks"] + [("blocks", str(len(blocks)))]
+    if data.lambda_max is not None:
+        pairs.append(("λmax", number(data.lambda_max)))
+    return pairs
+
+
+def evaluation_pairs(data: RunData) -> list[Pair]:
+    about = data.about.get("evaluation")
+    if not about or not data.metrics:
+        return []
+    pairs = [("Test data", redact(str(source.get("path", NOTHING)))) for source in about.get("inputs", [])]
+    known = [(label, about.get(key)) for key, label in (("examples", "Examples"), ("nonzeros", "Nonzeros"))]
+    pairs += [(label, f"{amount:,}") for label, amount in known if amount is not None]
+    if about.get("unseen_nonzeros") is not None and about.get("nonzeros"):
+        pairs.append(("Of features unseen in training", percent(about["unseen_nonzeros"] / about["nonzeros"])))
+    if about.get("held_out"):
+        pairs.append(("Only what was held out", percent(about["held_out"])))
+    pairs.append(("Weighted", "yes" if about.get("weighted") else "no"))
+    return [*pairs, ("Best by", METRIC_NAMES.get(about.get("metric"), NOTHING))]
+
+
+def version_pairs(data: RunData) -> list[Pair]:
+    return [(name, str(value)) for name, value in data.about.get("versions", {}).items()]
+
+
+def _plain(value: Any) -> str:
+    if value is None or value == []:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_plain(item) for item in value)
+    return redact(f"{value:g}" if isinstance(value, float) else str(value))

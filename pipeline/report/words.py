@@ -1,0 +1,153 @@
+"""The words of a report: the summary for people who have not read the paper, and what they must know before it.
+
+Everything here is plain text; the template escapes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.report.data import RunData, relative_gap
+from pipeline.report.format import METRIC_NAMES, count, duration, lambda_hint, metric, number, percent
+from transforms.storage import redact
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a reader must know before the figures, and the command that mends it."""
+
+    text: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure that stands out: what it is, the value, and a few words."""
+
+    label: str
+    value: str
+    note: str
+
+
+def lambda_text(data: RunData, row: dict[str, Any]) -> str:
+    hint = lambda_hint(row["lambda"], data.lambda_max)
+    return f"{number(row['lambda'])} = {hint}" if hint else number(row["lambda"])
+
+
+def title_of(data: RunData) -> str:
+    """The data set's name, without its folders; the run's, where the data set lies in the run's folder."""
+    folder, _, name = redact(str(data.about["dataset"].get("path", ""))).rstrip("/").rpartition("/")
+    run = data.model.name.rstrip("/").rpartition("/")[2]
+    return run if folder.rpartition("/")[2] == run else name or "data set"
+
+
+def summary(data: RunData) -> list[str]:
+    """What came out, for people who have not read the paper."""
+    return [_what_was_done(data), _what_is_best(data), _how_sure(data)]
+
+
+def _what_was_done(data: RunData) -> str:
+    about = data.about["dataset"]
+    models = len(data.rows)
+    data_words = "the training data"
+    if "examples" in about and "features" in about:
+        data_words = f"{count(about['examples'], 'example')} with {count(about['features'], 'feature')}"
+    done = f"This run trained {count(models, 'model')} on {data_words}."
+    if models == 1:
+        return done
+    return f"{done} Each has a weaker penalty λ than the one before, so that more features get a weight: simple first."
+
+
+def _what_is_best(data: RunData) -> str:
+    row = data.rows[data.featured]
+    uses = f"{count(row['nonzeros'], 'feature')}{_of_all(data, row)}"
+    if data.best is None or data.metric is None:
+        return f"No test data have been scored yet. The last model, number {row['index']}, uses {uses}."
+    tested = data.about.get("evaluation", {}).get("examples")
+    where = "" if tested is None else f" on {count(tested, 'test example')}"
+    name = METRIC_NAMES[data.metric]
+    lead = "It has" if len(data.rows) == 1 else f"Model {row['index']} is best by {name}{where}: it has"
+    return f"{lead} {name} {metric(row[data.metric])} and uses {uses}."
+
+
+def _of_all(data: RunData, row: dict[str, Any]) -> str:
+    features = data.about["dataset"].get("features")
+    return f" ({percent(row['nonzeros'] / features)} of all)" if features and row["nonzeros"] else ""
+
+
+def _how_sure(data: RunData) -> str:
+    gap = relative_gap(data.rows[data.featured])
+    if gap is None:
+        proof = "How near it is to the optimum is not known: no gap was computed."
+    elif gap == 0:
+        proof = "How sure is that? It is proven that no other weights have a lower training objective."
+    else:
+        bound = percent(gap).removeprefix("< ")
+        proof = (
+            f"How sure is that? It is proven that no other weights lower its training objective by more than {bound}."
+        )
+    stopped = sum(row.get("converged") is False for row in data.rows)
+    if stopped:
+        return f"{proof} {count(stopped, 'model')} stopped at the limit of rounds, before the accuracy asked for."
+    if any(row.get("converged") is None for row in data.rows):
+        return proof
+    return f"{proof} {'All models' if len(data.rows) > 1 else 'It'} reached the accuracy asked for."
+
+
+def tiles(data: RunData) -> list[Tile]:
+    """The figures of the model that the report speaks of first."""
+    row = data.rows[data.featured]
+    features = data.about["dataset"].get("features")
+    found = []
+    if data.metric is not None:
+        found.append(Tile(f"Best test {METRIC_NAMES[data.metric]}", metric(row[data.metric]), f"model {row['index']}"))
+    found += [
+        Tile("Nonzeros", f"{row['nonzeros']:,}", f"of {features:,} features" if features else "features with a weight"),
+        Tile("Penalty λ", number(row["lambda"]), lambda_hint(row["lambda"], data.lambda_max) or "of this model"),
+        Tile("Relative gap", percent(relative_gap(row)), "proven bound"),
+        Tile("Models", _models(data), _rounds(data)),
+        Tile("Time to fit", duration(_fit_seconds(data)), _pace(data)),
+    ]
+    return found
+
+
+def _models(data: RunData) -> str:
+    done = len(data.rows)
+    return f"{done}" if data.complete or not data.planned else f"{done} of {data.planned}"
+
+
+def _rounds(data: RunData) -> str:
+    return count(sum(row["rounds"] or 0 for row in data.rows), "round") + " in all"
+
+
+def _fit_seconds(data: RunData) -> float:
+    return float(sum(row["seconds"] or 0.0 for row in data.rows))
+
+
+def _pace(data: RunData) -> str:
+    return f"{duration(_fit_seconds(data) / len(data.rows))} a model"
+
+
+def stage_seconds(data: RunData) -> dict[str, float]:
+    """Seconds of each stage, in the order they ran; of a fit that did not say, the sum over its λ."""
+    stored = data.about.get("seconds")
+    stages = {name: float(value) for name, value in stored.items() if value is not None} if stored else {}
+    if "fit" not in stages:
+        stages["fit"] = _fit_seconds(data)
+    order = ["convert", "fit", "evaluate"]
+    return {name: stages[name] for name in sorted(stages, key=lambda s: order.index(s) if s in order else 9)}
+
+
+def notices(data: RunData) -> list[Notice]:
+    found = []
+    run = data.model.name
+    if not data.complete:
+        planned = f"{len(data.rows)} of {data.planned} models are" if data.planned else "What is done is"
+        dataset = redact(str(data.about["dataset"].get("path", "DATASET")))
+        text = f"This run is unfinished: {planned} here. Continue it with the options it was begun with:"
+        found.append(Notice(text, f"dask-submit fit {dataset} --output {run} --resume"))
+    if not data.metrics:
+        text = "This run has not been evaluated, so there are no plots of quality. To get them, and a new report:"
+        found.append(Notice(text, f"dask-submit evaluate {run} TEST && dask-submit report {run}"))
+    return found

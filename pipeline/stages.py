@@ -1,0 +1,407 @@
+"""The pipeline as a function: convert, fit, evaluate, report, in one run folder.
+
+A stage that is done, from the same inputs with the same options, is passed over; one that was cut off is taken up; one
+whose inputs or options have changed is refused, naming the difference, or done again if `overwrite` says so. The data
+set is kept in RUN/data: it tells what is done, and which features training saw. Options and result are plain
+values, so that all of this can run as a task on a cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from time import perf_counter
+from typing import Any
+
+from distributed import Client
+
+from pipeline.blocks import Placement
+from pipeline.display import Display
+from pipeline.evaluation import evaluate
+from pipeline.fit import fit_path
+from pipeline.model import METRICS
+from pipeline.report.write import REPORT, write_report
+from pipeline.run import DATA, PATH, RUN_JSON, Run, read_path
+from pipeline.scoring import Source, find_sources, source_identity
+from solver import RoundRecord, Solution
+from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
+from transforms.dataset import DATASET_JSON
+from transforms.errors import ClaimHeld, ClaimLost
+from transforms.holdout import check_fraction
+from transforms.inputs import find_inputs
+from transforms.output import PLAN_JSON, TEMPORARY
+from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_json, remove, write_json
+
+DEFAULT_FRACTION = 0.2
+REMEDY = "redo what has changed with --overwrite, or choose another --output"
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """What to do. Locations may hold passwords, so they are not shown."""
+
+    train: tuple[str, ...] = field(repr=False)  # LIBSVM text, or one data set
+    output: str = field(repr=False)  # the run folder
+    test: tuple[str, ...] = field(default=(), repr=False)  # LIBSVM text, data sets
+    # Of the examples, held out to judge the models by. None: 0.2 without test data, or what a data set says of itself
+    validation_fraction: float | None = None
+    convert: dict[str, Any] = field(default_factory=dict)  # arguments of convert_libsvm
+    fit: dict[str, Any] = field(default_factory=dict)  # arguments of fit_path
+    metric: str = METRICS[0]
+    feature_names: str | None = field(default=None, repr=False)
+    overwrite: bool = False  # do again what was done from other inputs or with other options
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    """Which stages there was work for (False: it was done already; absent: it was not asked for), and the report."""
+
+    worked: dict[str, bool]
+    report: str
+
+
+@dataclass(frozen=True)
+class _Judges:
+    """The examples to judge by: test data, or the held-out part of the text that training was converted from."""
+
+    urls: tuple[str, ...]
+    held_out: float | None
+    on_bad_line: str
+    metric: str
+    inputs: list[dict[str, Any]]
+
+    def identity(self) -> dict[str, Any]:
+        """What run.json says of an evaluation by these."""
+        return {
+            "inputs": self.inputs,
+            "held_out": self.held_out,
+            "on_bad_line": self.on_bad_line,
+            "metric": self.metric,
+        }
+
+
+def run_pipeline(
+    options: PipelineOptions, *, client: Client, display: Display, storage_options: dict[str, Any] | None = None
+) -> PipelineResult:
+    """Do what is not done yet."""
+    pipeline = _Pipeline(options, StorageOptions(storage_options or {}), client, display)
+    try:
+        return pipeline.run()
+    except BadLine as error:
+        raise UserError(f"{error}. Mend it, or leave bad lines out with --on-bad-line skip") from None
+
+
+class _Pipeline:
+    """One call of the pipeline."""
+
+    def __init__(self, options: PipelineOptions, storage: StorageOptions, client: Client, display: Display) -> None:
+        self.options, self.storage, self.client, self.display = options, storage, client, display
+        self.output = options.output.rstrip("/")
+        self.data = f"{self.output}/{DATA}"
+        self.worked: dict[str, bool] = {}
+
+    def run(self) -> PipelineResult:
+        """The stages in turn. Everything that can be refused is refused before the first begins."""
+        trained_on = _training_source(find_sources(self.options.train, self.storage))
+        names = self.names()
+        judges = self.judges(trained_on)
+        self.refuse_other_judges(judges)
+        dataset, seconds = self.convert(trained_on, judges)
+        self.fit(dataset, seconds)
+        if judges is not None:
+            self.evaluate(judges)
+        return PipelineResult(self.worked, self.report(names))
+
+    def judges(self, trained_on: Source) -> _Judges | None:
+        """Which examples judge the models; None if none do."""
+        options = self.options
+        bad_lines = options.convert.get("on_bad_line", "raise")
+        if options.test:
+            if options.validation_fraction:
+                raise UserError("--validation-fraction does not go with --test: hold examples out, or give test data")
+            inputs = _identities(find_sources(options.test, self.storage))
+            return _Judges(options.test, None, bad_lines, options.metric, inputs)
+        fraction = self.fraction(trained_on)
+        if not fraction:
+            self.display.note("no --test, and no examples are held out: the models will not be judged")
+            return None
+        urls = options.train
+        if isinstance(trained_on, Dataset):
+            urls, bad_lines = _text_of(trained_on, self.storage), trained_on.description["plan"]["on_bad_line"]
+        self.display.note(
+            f"no --test: {100 * fraction:g} % of the examples are held out of training to judge the models"
+        )
+        return _Judges(urls, fraction, bad_lines, options.metric, _identities(find_sources(urls, self.storage)))
+
+    def fraction(self, trained_on: Source) -> float:
+        """What to hold out, or what was when the data set was made."""
+        asked = self.options.validation_fraction
+        if asked is not None:
+            check_fraction(asked, "--validation-fraction")
+        if not isinstance(trained_on, Dataset):
+            return DEFAULT_FRACTION if asked is None else asked
+        held_out = float(trained_on.description.get("plan", {}).get("hold_out", 0.0))
+        if asked is not None and asked != held_out:
+            raise UserError(
+                f"{trained_on.name}: --validation-fraction {asked:g}, but this data set was made with "
+                f"{f'--hold-out {held_out:g}' if held_out else 'all examples'}: pass the text to --train, or convert "
+                f"it again with convert-libsvm --hold-out {asked:g}"
+            )
+        return held_out
+
+    def names(self) -> dict[str, Any] | None:
+        """The file of feature names, as it is now."""
+        if self.options.feature_names is None:
+            return None
+        return find_inputs([self.options.feature_names], self.storage)[0].identity()
+
+    def convert(self, trained_on: Source, judges: _Judges | None) -> tuple[Dataset, dict[str, float]]:
+        """The data set, and how long the conversion took if there was one."""
+        if isinstance(trained_on, Dataset):
+            _refuse_options_of_text(self.options.convert, trained_on)
+            self.display.note(f"convert: nothing to do, {trained_on.name} is a data set")
+            return trained_on, {}
+        started = perf_counter()
+        watch = _Watch(self.display, "convert")
+        arguments = self.options.convert | {"hold_out": judges.held_out or 0.0 if judges else 0.0}
+        dataset = self.attempt(lambda how: self.convert_text(watch, arguments | how))
+        self.settle("convert", watch.begun)
+        if watch.begun and dataset.description["bad_lines"]["count"]:
+            bad = dataset.description["bad_lines"]
+            self.display.note(f"{bad['count']:,} bad lines were left out; the first: {bad['first'][0]}")
+        if watch.begun:
+            return dataset, {"convert": perf_counter() - started}
+        return dataset, {name: s for name, s in self.about().get("seconds", {}).items() if name == "convert"}
+
+    def convert_text(self, watch: _Watch, arguments: dict[str, Any]) -> Dataset:
+        try:
+            dataset = convert_libsvm(
+                list(self.options.train),
+                self.data,
+                client=self.client,
+                progress=watch,
+                storage_options=self.storage,
+                **arguments,
+            )
+        except OutputExists:
+            raise
+        except UserError:
+            # The text will be another once it is mended, and what was made of this one could not be used.
+            self.remove_unfinished_data()
+            raise
+        if not watch.begun:
+            _refuse_damaged(dataset)
+        return dataset
+
+    def fit(self, dataset: Dataset, seconds: dict[str, float]) -> None:
+        watch = _Watch(self.display, "fit")
+
+        def work(how: dict[str, Any]) -> Run:
+            return fit_path(
+                dataset,
+                self.output,
+                client=self.client,
+                watcher=watch,
+                storage_options=self.storage,
+                seconds=seconds,
+                **self.options.fit,
+                **how,
+            )
+
+        self.attempt(work)
+        self.settle("fit", watch.begun)
+
+    def attempt(self, work: Callable[[dict[str, Any]], Any]) -> Any:
+        """Take up what is there; where it is something else, refuse, or replace it if that was asked for."""
+        try:
+            return work({"resume": True})
+        except (ClaimHeld, ClaimLost):
+            raise
+        except (OutputExists, DatasetError) as error:
+            if not self.begun():
+                raise
+            if not self.options.overwrite:
+                raise type(error)(f"{str(error).split('. Use the same')[0]}. To go on, {REMEDY}") from None
+        return work({"overwrite": True})
+
+    def refuse_other_judges(self, judges: _Judges | None) -> None:
+        """An evaluation by other data is not replaced unasked."""
+        stored = self.about().get("evaluation")
+        if judges is None or stored is None or self.options.overwrite:
+            return
+        differences = [
+            f"{name.replace('_', ' ')} was {_short(stored.get(name))}, is {_short(value)}"
+            for name, value in judges.identity().items()
+            if stored.get(name) != value
+        ]
+        if differences:
+            raise OutputExists(
+                f"{self.shown}: evaluated otherwise before: {'; '.join(differences)}. To go on, {REMEDY}"
+            )
+
+    def evaluate(self, judges: _Judges) -> None:
+        stored = self.about().get("evaluation") or {}
+        wanted = judges.identity()
+        rows = read_path(self.output, self.storage)
+        todo = {name: stored.get(name) for name in wanted} != wanted or any(METRICS[0] not in row for row in rows)
+        if todo:
+            self.display.stage("evaluate")
+            evaluate(
+                self.output,
+                judges.urls,
+                metric=judges.metric,
+                held_out=judges.held_out is not None,
+                on_bad_line=judges.on_bad_line,
+                client=self.client,
+                progress=self.display,
+                storage_options=self.storage,
+            )
+        self.settle("evaluate", todo)
+
+    def report(self, names: dict[str, Any] | None) -> str:
+        """Where the page is; it is written if the run, or the names of the features, have changed since."""
+        about = self.about()
+        fs, path = open_storage(self.output, self.storage)
+        mark = _fingerprint(fs.cat_file(f"{path}/{PATH}"), about.get("evaluation"), names)
+        todo = about.get("report") != mark or not fs.exists(f"{path}/{REPORT}")
+        if todo:
+            self.display.stage("report")
+            started = perf_counter()
+            write_report(self.output, feature_names=self.options.feature_names, storage_options=self.storage)
+            seconds = about.get("seconds", {}) | {"report": perf_counter() - started}
+            write_json(fs, f"{path}/{RUN_JSON}", about | {"report": mark, "seconds": seconds})
+        self.settle("report", todo)
+        return f"{self.shown}/{REPORT}"
+
+    def settle(self, stage: str, worked: bool) -> None:
+        self.worked[stage] = worked
+        if not worked:
+            self.display.note(f"{stage}: up to date")
+
+    @property
+    def shown(self) -> str:
+        """The run folder, for people."""
+        fs, path = open_storage(self.output, self.storage)
+        return display(fs, path)
+
+    def about(self) -> dict[str, Any]:
+        """run.json, if it is there."""
+        fs, path = open_storage(self.output, self.storage)
+        fs.invalidate_cache()
+        try:
+            with explained(self.shown):
+                return read_json(fs, f"{path}/{RUN_JSON}")
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except ValueError as error:
+            raise UserError(f"{self.shown}/{RUN_JSON}: damaged ({error}): choose another --output") from None
+
+    def begun(self) -> bool:
+        """Is there something of ours in the run folder, which could be replaced?"""
+        fs, path = open_storage(self.output, self.storage)
+        ours = (RUN_JSON, f"{DATA}/{DATASET_JSON}", f"{DATA}/{TEMPORARY}/{PLAN_JSON}")
+        return any(fs.exists(f"{path}/{name}") for name in ours)
+
+    def remove_unfinished_data(self) -> None:
+        """Leave nothing of a conversion that failed, nor the folders if that is all they held. The rest is not ours."""
+        fs, path = open_storage(self.output, self.storage)
+        fs.invalidate_cache()
+        if fs.exists(f"{path}/{DATA}/{TEMPORARY}/{PLAN_JSON}"):
+            remove(fs, f"{path}/{DATA}/{TEMPORARY}", recursive=True)
+        for folder in (f"{path}/{DATA}", path):
+            if is_local(fs) and fs.exists(folder) and not fs.ls(folder, detail=False):
+                fs.rmdir(folder)
+
+
+class _Watch:
+    """Begins the stage on the display with the first sign of work, so that nothing is shown of one that is done."""
+
+    def __init__(self, display: Display, stage: str) -> None:
+        self._display, self._stage = display, stage
+        self.begun = False
+
+    def _begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            self._display.stage(self._stage)
+
+    def phase(self, name: str, total: int, unit: str) -> None:
+        self._begin()
+        self._display.phase(name, total, unit)
+
+    def advance(self, amount: int) -> None:
+        self._display.advance(amount)
+
+    def placed(self, placements: Sequence[Placement]) -> None:
+        self._begin()
+        self._display.placed(placements)
+
+    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
+        self._display.begin(lambdas, done, largest)
+
+    def round(self, record: RoundRecord) -> None:
+        self._display.round(record)
+
+    def solution(self, solution: Solution) -> None:
+        self._display.solution(solution)
+
+
+def _training_source(sources: Sequence[Source]) -> Source:
+    """One data set, or files of text: not both, as one model is made of one data set."""
+    if not sources:
+        raise UserError("--train names nothing: pass LIBSVM text or a data set")
+    for source in sources:
+        if isinstance(source, Dataset) and len(sources) > 1:
+            raise UserError(
+                f"{source.name}: --train takes one data set, or text, not both: convert all the text together"
+            )
+    return sources[0]
+
+
+def _refuse_options_of_text(chosen: dict[str, Any], dataset: Dataset) -> None:
+    """What is said about reading text must not be passed over in silence. Bad lines may be in the test data."""
+    defaults = {name: one.default for name, one in signature(convert_libsvm).parameters.items()}
+    for name, value in chosen.items():
+        if value != defaults[name] and name != "on_bad_line":
+            raise UserError(f"--{name.replace('_', '-')} is about text, but {dataset.name} is a data set: leave it out")
+
+
+def _text_of(dataset: Dataset, storage: StorageOptions) -> tuple[str, ...]:
+    """The text that a data set was made of, if it is still where it was, and the same."""
+    urls = tuple(one["path"] for one in dataset.description["inputs"])
+    files = find_inputs(urls, storage) if urls else []
+    if [file.identity() for file in files] != dataset.description["inputs"]:
+        raise UserError(
+            f"{dataset.name}: the text it was made of, which holds what was held out, has changed: pass --test, or "
+            "convert again"
+        )
+    return urls
+
+
+def _identities(sources: Iterable[Source]) -> list[dict[str, Any]]:
+    return [identity for source in sources for identity in source_identity(source)]
+
+
+def _refuse_damaged(dataset: Dataset) -> None:
+    """A data set taken as it is has all its files, in their sizes; what is in them is checked when it is read."""
+    fs, path = open_storage(dataset.url, dataset.options)
+    sizes = {one["name"].rsplit("/", 1)[-1]: one["size"] for one in fs.ls(path, detail=True)}
+    for part in [dataset.description["labels"], *dataset.description["partitions"]]:
+        if sizes.get(part["file"]) != part["bytes"]:
+            what = "damaged" if part["file"] in sizes else "missing"
+            raise DatasetError(f"{dataset.name}/{part['file']}: {what}")
+
+
+def _fingerprint(path: bytes, *content: Any) -> str:
+    """Of what a report shows."""
+    return hashlib.sha256(path + json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _short(value: Any) -> str:
+    if not isinstance(value, list):
+        return str(value)
+    names = [f"{one['path']} ({one.get('size', one.get('examples'))}, {one.get('version', '')})" for one in value[:3]]
+    return f"[{', '.join(names)}{', …' if len(value) > 3 else ''}]"

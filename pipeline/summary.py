@@ -1,0 +1,76 @@
+"""What a run is worth, in a few sentences for somebody who has not read the paper; read from the run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.model import METRICS, PathModel
+from pipeline.report.write import REPORT
+
+METRIC_NAMES = {"auprc": "AUPRC", "auc": "AUC", "log_loss": "log-loss", "accuracy": "accuracy"}
+
+
+def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> list[str]:
+    """How many models, the best, how good and how exact it is, where the report is, and what to do next."""
+    model = PathModel.load(run, storage_options)
+    judged = model.about.get("evaluation")
+    best = model.best() if judged else None
+    lines = [_made(model), *_limits(model)]
+    if judged:
+        lines += [_judged_by(judged), *_best(model, best, judged["metric"])]
+    else:
+        lines.append("The models were not judged: pass --test, or hold examples out with --validation-fraction 0.2.")
+    where = model.name.rstrip("/")
+    return [
+        *lines,
+        f"Report: {where}/{REPORT}",
+        f"Next:   dask-submit predict {where} NEW.svm --output predictions.parquet",
+    ]
+
+
+def _made(model: PathModel) -> str:
+    examples, features = model.about["dataset"]["examples"], model.about["dataset"]["features"]
+    return f"{len(model)} models of {examples:,} examples with {features:,} features are in {model.name}."
+
+
+def _limits(model: PathModel) -> list[str]:
+    """Models that are not as exact as was asked for."""
+    open_ = sum(not row["converged"] for row in model.path)
+    return [f"{open_} of them stopped at the limit of rounds: raise --max-rounds."] if open_ else []
+
+
+def _judged_by(judged: dict[str, Any]) -> str:
+    share = judged.get("held_out")
+    which = f"that were held out of training ({100 * share:g} %)" if share else "of the test data"
+    line = f"They were judged by {judged['examples']:,} examples {which}."
+    if judged["unseen_nonzeros"]:
+        unseen = 100 * judged["unseen_nonzeros"] / judged["nonzeros"]
+        line += f" Of what these say, {unseen:.2g} % is about features that training did not see."
+    if judged.get("bad_lines"):
+        line += f" {judged['bad_lines']:,} bad lines were left out."
+    return line
+
+
+def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
+    if best is None:
+        return [f"None is best: {METRIC_NAMES[metric]} is not defined where all examples have one label."]
+    row = model.path[best]
+    quality = ", ".join(f"{METRIC_NAMES[name]} {row[name]:.4f}" for name in METRICS if row[name] is not None)
+    features = model.about["dataset"]["features"]
+    lines = [
+        f"Best by {METRIC_NAMES[metric]}: model {best} (λ = {row['lambda']:.5g}), which needs {row['nonzeros']:,} of "
+        f"the {features:,} features.",
+        f"  quality:   {quality}",
+        *_exactness(row),
+    ]
+    if best == len(model) - 1 > 0:
+        lines.append("  It is the last of the path: a longer one (--path-length) may hold a better.")
+    return lines
+
+
+def _exactness(row: dict[str, Any]) -> list[str]:
+    """The certificate, in words."""
+    if row["gap"] is None:
+        return []
+    gap = row["gap"] / row["objective"] if row["objective"] else 0.0
+    return [f"  exactness: objective at most {100 * gap:.2g} % above the optimum (relative gap {gap:.1e})"]

@@ -1,0 +1,51 @@
+"""A scheduler and workers started by hand, as on a real cluster, for the tests of what runs there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from distributed import Client
+
+
+class HandMade:
+    """`dask scheduler` and `dask worker` processes on loopback, ended with the test."""
+
+    def __init__(self, folder: Path, environment: dict[str, str] | None = None) -> None:
+        self._folder = folder
+        self._file = folder / "scheduler.json"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        where = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
+        self._start("scheduler", *where, environment=environment)
+        self.client = Client(scheduler_file=str(self._file), set_as_default=False, timeout=60)
+        self.address: str = self.client.scheduler.address
+
+    def worker(self, name: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        process = self._start(
+            "worker", "--host", "127.0.0.1", "--no-nanny", "--nthreads", "1", "--name", name, environment=environment
+        )
+        running = sum(one.poll() is None for one in self._processes)
+        self.client.wait_for_workers(running - 1, timeout=60)
+        return process
+
+    def _start(self, *words: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", *words, "--scheduler-file", str(self._file)],
+            cwd=self._folder,
+            env=os.environ | (environment or {}),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        self.client.close()
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()

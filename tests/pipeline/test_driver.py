@@ -1,0 +1,436 @@
+"""A run whose driver is on the cluster: it outlives its terminal, can be found again and cancelled, and is not lost
+in silence. Real schedulers, workers and terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from distributed import Client
+
+from pipeline import PathOptions
+from pipeline import cluster as pipeline_cluster
+from pipeline.blocks import Placement, WorkerInfo
+from pipeline.commands.fit import fit_job
+from pipeline.commands.shared import Terminated
+from pipeline.display import SilentDisplay
+from pipeline.driver.events import EventDisplay, Replay
+from pipeline.driver.follow import Follower
+from pipeline.driver.launch import cluster_of_driver
+from pipeline.driver.record import CANCELLED, CUT_OFF, DriverRecord, RunFolder
+from pipeline.driver.status import read_status, status_lines
+from pipeline.driver.submission import standing, submit_driver
+from pipeline.driver.task import Job, Outcome
+from pipeline.driver.terminal import cancel, choose
+from solver import Coefficients, RoundRecord, Solution, SolverOptions
+from tests.pipeline.hand_made import HandMade
+from tests.pipeline.runs import make_rows, to_text
+from tests.services.s3 import SECRET as BUCKET_SECRET
+from tests.services.s3 import Bucket
+from transforms import OutputExists, UserError, from_arrays
+
+SECRET = "not-for-the-log"
+LONG = ("--algorithm", "paper", "--tol", "1e-13", "--max-rounds", "2000")
+FEW_EVENTS = {"DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "10"}
+pytestmark = pytest.mark.timeout(180)  # a hang is what these tests guard against
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandMade]:
+    """Two workers, and a scheduler that forgets events soon."""
+    made = HandMade(tmp_path_factory.mktemp("cluster"), FEW_EVENTS)
+    made.worker("a")
+    made.worker("b")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rng = np.random.default_rng(0)
+    X = sp.random_array((400, 50), density=0.3, rng=rng, format="csc", dtype=np.float32)
+    y = np.where(X @ rng.normal(size=50) + 0.1 * rng.normal(size=400) > 0, 1, -1)
+    url = str(tmp_path_factory.mktemp("data") / "dataset")
+    from_arrays(X, y, url, partitions=2)
+    return url
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-c", "from pipeline.commands.submit import main; main()", *words]
+
+
+def submit(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    # From another folder, the package is found as from this one.
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    return subprocess.run(
+        command(*words), capture_output=True, text=True, check=False, timeout=90, cwd=cwd, env=environment
+    )
+
+
+def start(
+    cluster: HandMade, dataset: str, run: Path | str, length: int, *, resume: bool = False, **storage: Any
+) -> Follower:
+    """Put a long fit on the cluster, as the command does, and return its follower."""
+    folder = RunFolder.of(str(run), storage)
+    options = {"algorithm": "paper", "options": SolverOptions.paper(tol=1e-13, max_rounds=2000)}
+    arguments = options | {"path": PathOptions(length), "resume": resume, "overwrite": False}
+    where = {"dataset": dataset, "output": folder.url, "storage_options": folder.storage}
+    record, future = submit_driver(cluster.client, Job("fit", fit_job, where | arguments), folder, cluster.address)
+    return Follower(cluster.client, folder, record, future)
+
+
+def soon(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait until something is so; return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not so within {seconds} s")
+
+
+def record_of(run: Path) -> DriverRecord:
+    record = RunFolder.of(str(run), None).read()
+    assert record is not None
+    return record
+
+
+def actors(client: Client) -> list[str]:
+    return [
+        str(key) for keys in client.run(lambda dask_worker: list(dask_worker.state.actors)).values() for key in keys
+    ]
+
+
+def end(cluster: HandMade, run: Path) -> Outcome:
+    """Cancel a run, and see that it leaves nothing behind."""
+    folder, record = RunFolder.of(str(run), None), record_of(run)
+    outcome = cancel(cluster.client, folder, record, Follower(cluster.client, folder, record, None))
+    soon(lambda: not actors(cluster.client))
+    assert not (run / "claim.json").exists()
+    assert folder.name not in cluster.client.list_datasets()
+    return outcome
+
+
+class Recorder(SilentDisplay):
+    """Remembers the calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("stage", "note", "phase", "advance", "placed", "begin", "round", "solution"):
+            return lambda *args: self.calls.append((name, args))
+        return super().__getattribute__(name)
+
+
+def test_driver_on_the_cluster_gives_the_path_of_one_in_this_process(
+    cluster: HandMade, dataset: str, tmp_path: Path
+) -> None:
+    words = (
+        "fit",
+        dataset,
+        "--scheduler",
+        cluster.address,
+        "--path-length",
+        "3",
+        "--max-rounds",
+        "2",
+        "--algorithm",
+        "paper",
+    )
+    remote = submit(*words, "--output", str(tmp_path / "remote"))
+    local = submit(*words, "--output", str(tmp_path / "local"), "--driver", "local")
+    assert (remote.returncode, local.returncode) == (0, 0), remote.stderr + local.stderr
+    for name in ("coefficients", "path"):
+        there, here = (pq.read_table(tmp_path / run / f"{name}.parquet") for run in ("remote", "local"))
+        times = [column for column in here.column_names if column.endswith("seconds")]
+        assert there.drop_columns(times).equals(here.drop_columns(times))
+    # All that a terminal says of a driver of its own, it says of one on the cluster; times and their order aside.
+    assert "2 blocks on 2 workers" in remote.stderr
+    assert "warning: λ = " in remote.stderr
+    assert remote.stderr.count("\n") == local.stderr.count("\n")
+    assert "3 models" in remote.stdout
+    assert record_of(tmp_path / "remote").state == "finished"
+    assert not (tmp_path / "local" / "driver.json").exists()
+    assert not actors(cluster.client)
+    assert not cluster.client.list_datasets()
+
+
+def test_run_outlives_its_terminal_and_is_found_again(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    folder = RunFolder.of(str(run), None)
+    words = ("fit", dataset, "--output", str(run), "--scheduler", cluster.address, "--path-length", "12", *LONG)
+    terminal = subprocess.Popen(command(*words), stderr=subprocess.DEVNULL)
+    try:
+        soon(lambda: (record := folder.read()) and record.state == "running")
+        attached = subprocess.Popen(
+            command("attach", str(run)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        soon(lambda: (run / "path.parquet").exists() and read_status(folder)["done"] >= 2)
+    finally:
+        terminal.kill()
+        terminal.wait()
+    status = read_status(folder)
+    assert status["state"] == "running", status
+    assert 2 <= status["done"] < status["lambdas"] == 12
+    assert "tcp://" in status["worker"]
+    with pytest.raises(OutputExists, match=r"a run is at work on it: attach with `dask-submit attach"):
+        start(cluster, dataset, run, 12)
+    late = Recorder()  # the scheduler has forgotten the first events by now
+    Follower(cluster.client, folder, record_of(run), None).follow(late, seconds=0.1)
+    assert [name for name, _ in late.calls][:4] == ["stage", "placed", "begin", "solution"]
+    output, errors = attached.communicate(timeout=120)
+    assert attached.returncode == 0, errors
+    assert "λ 12/12" in errors
+    assert "12 models" in output
+    assert pq.read_table(run / "path.parquet")["index"].to_pylist() == list(range(12))
+    told = json.loads(submit("status", str(run), "--json").stdout)
+    assert (told["state"], told["done"]) == ("finished", 12)
+
+
+def test_detached_pipeline_is_attached_to(cluster: HandMade, tmp_path: Path) -> None:
+    X, y = make_rows()
+    (tmp_path / "train.svm").write_bytes(to_text(X, y))
+    words = ("--train", "train.svm", "--output", "run", "--scheduler", cluster.address, "--path-length", "3")
+    submitted = submit("pipeline", *words, "--detach", cwd=tmp_path)
+    assert submitted.returncode == 0, submitted.stderr
+    assert f"dask-submit attach {tmp_path / 'run'}" in submitted.stderr
+    attached = submit("attach", "run", cwd=tmp_path)
+    assert attached.returncode == 0, attached.stderr
+    assert "report.html" in attached.stdout
+    assert (tmp_path / "run" / "report.html").exists()
+    assert "auprc" in pq.read_table(tmp_path / "run" / "path.parquet").column_names
+    assert record_of(tmp_path / "run").command == "pipeline"
+
+
+def test_interrupted_script_cancels_the_run(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = command("fit", dataset, "--output", str(run), "--scheduler", cluster.address, "--path-length", "20", *LONG)
+    ignoring = signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background may be deaf to it
+    terminal = subprocess.Popen(words, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    signal.signal(signal.SIGINT, ignoring)
+    soon((run / "path.parquet").exists)
+    terminal.send_signal(signal.SIGINT)
+    _, errors = terminal.communicate(timeout=60)
+    assert terminal.returncode == 130, errors
+    assert record_of(run).state == CANCELLED
+    assert not (run / "claim.json").exists()
+    soon(lambda: not actors(cluster.client))
+
+
+def test_cancelled_run_is_kept_and_can_be_resumed(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start(cluster, dataset, run, 7).close()
+    soon((run / "path.parquet").exists)
+    assert end(cluster, run).state == CANCELLED
+    assert "cancelled" in status_lines(read_status(RunFolder.of(str(run), None)))[0]
+    done = pq.read_table(run / "path.parquet").num_rows
+    assert 1 <= done < 7
+    outcome = start(cluster, dataset, run, 7, resume=True).follow(SilentDisplay(), seconds=90)
+    assert outcome == Outcome("finished")
+    assert pq.read_table(run / "path.parquet").num_rows == 7
+
+
+def test_driver_that_the_scheduler_was_told_to_forget_ends(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start(cluster, dataset, run, 20).close()
+    soon((run / "path.parquet").exists)
+    cluster.client.unpublish_dataset(RunFolder.of(str(run), None).name)
+    soon(lambda: record_of(run).state == CANCELLED)
+    soon(lambda: not actors(cluster.client))
+
+
+def test_ctrl_c_on_a_terminal_asks_and_detaches(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = command("fit", dataset, "--output", str(run), "--scheduler", cluster.address, "--path-length", "20", *LONG)
+    child, master = pty.fork()
+    if child == 0:  # pragma: no cover - another process
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.execv(words[0], words)
+    try:
+        soon((run / "path.parquet").exists)
+        seen = _read_until(master, "")
+        os.write(master, b"\x03")
+        seen += _read_until(master, "detach, cancel, or go on")
+        os.write(master, b"d\n")
+        seen += _read_until(master, "dask-submit status")
+        _, code = os.waitpid(child, 0)
+    finally:
+        os.close(master)
+    assert os.waitstatus_to_exitcode(code) == 0, seen
+    found = standing(cluster.client, record_of(run).key)
+    assert found is not None
+    assert found.started
+    assert end(cluster, run).state == CANCELLED
+
+
+def _read_until(master: int, text: str, seconds: float = 30) -> str:
+    """What a terminal shows until `text` is there."""
+    seen, deadline = "", time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if select.select([master], [], [], 0.2)[0]:
+            seen += os.read(master, 65536).decode(errors="replace")
+        if text in seen:
+            return seen
+    raise AssertionError(f"{text!r} is not in {seen[-500:]!r}")
+
+
+def test_lost_driver_is_told_and_its_run_resumed(dataset: str, tmp_path: Path) -> None:
+    cluster = HandMade(tmp_path)
+    try:
+        workers = {name: cluster.worker(name) for name in ("a", "b")}
+        run = tmp_path / "run"
+        follower = start(cluster, dataset, run, 7)
+        soon((run / "path.parquet").exists)
+        _kill(workers[str(record_of(run).worker).split()[0]])
+        _is_cut_off(follower, run)  # another worker is there: Dask begins the task again, which sees that
+        outcome = start(cluster, dataset, run, 7, resume=True).follow(SilentDisplay(), seconds=90)
+        assert outcome == Outcome("finished")
+        assert pq.read_table(run / "path.parquet").num_rows == 7
+        alone = start(cluster, dataset, tmp_path / "alone", 20)
+        soon((tmp_path / "alone" / "path.parquet").exists)
+        _kill(next(worker for worker in workers.values() if worker.poll() is None))
+        _is_cut_off(alone, tmp_path / "alone")  # and here there is none
+    finally:
+        cluster.close()
+    status = read_status(RunFolder.of(str(tmp_path / "alone"), None))
+    assert status["state"] == CUT_OFF
+    assert status["done"] >= 1
+
+
+def _kill(worker: subprocess.Popen[bytes]) -> None:
+    worker.kill()
+    worker.wait()
+
+
+def _is_cut_off(follower: Follower, run: Path) -> None:
+    outcome = follower.follow(SilentDisplay(), seconds=30)
+    assert outcome is not None
+    assert outcome.state == CUT_OFF
+    assert re.search(r"lost with its worker \w at tcp.*--resume", str(outcome.message))
+    assert read_status(RunFolder.of(str(run), None))["state"] == CUT_OFF
+
+
+def test_status_without_a_scheduler_is_told_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_cluster, "CONNECT_SECONDS", 1)
+    folder = RunFolder.of(str(tmp_path), None)
+    folder.write(DriverRecord("fit", "tcp://127.0.0.1:1", "key", "2026-01-01T00:00:00+00:00", state="running"))
+    line = status_lines(read_status(folder))[0]
+    assert "cut off: the scheduler at tcp://127.0.0.1:1 does not answer" in line
+
+
+def test_folder_that_the_workers_do_not_see_is_refused(
+    cluster: HandMade, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    elsewhere = Path("/proc/self/cwd/run")  # a path that each process sees as its own
+    outcome = start(cluster, dataset, elsewhere, 2).follow(SilentDisplay(), seconds=30)
+    assert outcome is not None
+    assert outcome.usage
+    assert "is a local path that the cluster does not share: use shared storage, or --driver local" in str(
+        outcome.message
+    )
+
+
+def test_bad_input_is_the_terminals_own_error(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
+    done = submit("fit", f"{dataset}-not", "--output", str(tmp_path / "run"), "--scheduler", cluster.address)
+    assert done.returncode == 2
+    assert done.stderr == f"dask-submit: error: {dataset}-not: not a data set: no such folder\n"
+    assert "failed: " in status_lines(read_status(RunFolder.of(str(tmp_path / "run"), None)))[0]
+
+
+def test_run_in_a_bucket_tells_no_secret(cluster: HandMade, dataset: str, bucket: Bucket) -> None:
+    url = f"{bucket.url}/run"
+    outcome = start(cluster, dataset, url, 2, **bucket.options).follow(SilentDisplay(), seconds=60)
+    assert outcome == Outcome("finished")
+    status = read_status(RunFolder.of(url, bucket.options))
+    assert (status["run"], status["state"], status["done"]) == (url, "finished", 2)
+    files = bucket.files("run")
+    assert {"driver.json", "path.parquet", "run.json"} <= set(files)
+    told = json.dumps(cluster.client.get_events(), default=str).encode()
+    assert not [name for name, content in (files | {"events": told}).items() if BUCKET_SECRET.encode() in content]
+
+
+def test_storage_options_are_taken_out_of_errors(cluster: HandMade, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    outcome = start(cluster, f"/nowhere/{SECRET}", run, 2, secret=SECRET).follow(SilentDisplay(), seconds=30)
+    assert outcome is not None
+    assert "/nowhere/***: not a data set" in str(outcome.message)
+    told = json.dumps(cluster.client.get_events(), default=str) + (run / "driver.json").read_text()
+    assert "dglmnet-driver" in told
+    assert SECRET not in told
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "driver", "detach", "message"),
+    [
+        (None, None, True, "--detach needs --scheduler"),
+        (None, "cluster", False, "--driver cluster needs --scheduler"),
+        ("tcp://127.0.0.1:1", "local", True, "--detach does not go with --driver local"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    scheduler: str | None, driver: str | None, detach: bool, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        cluster_of_driver(scheduler, driver, detach)
+
+
+def test_interrupt_means_what_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose(KeyboardInterrupt()) == "cancel", "nobody to ask"
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert [choose(KeyboardInterrupt(), lambda a=a: a) for a in "dcg"] == ["detach", "cancel", "go on"]  # type: ignore[misc]
+    assert choose(Terminated()) == "cancel", "SIGTERM does not wait for an answer"
+
+    def again() -> str:
+        raise KeyboardInterrupt
+
+    assert choose(KeyboardInterrupt(), again) == "detach"
+
+
+def test_events_carry_every_call_and_their_summary_what_matters() -> None:
+    events: list[dict[str, Any]] = []
+    display = EventDisplay(lambda event: events.append(json.loads(json.dumps(event))), lambda: None)
+    worker = WorkerInfo("a", "tcp://127.0.0.1:1", 1, 0, 0, "host")
+    first, second = (RoundRecord(0, 2.0, k, np.float64(9.0), 0.1, 1.0, 3, 0.5, 0.1, None) for k in (1, 2))
+    three = Coefficients(np.arange(3), np.ones(3))
+    calls: list[tuple[str, Any]] = [
+        ("stage", ("convert",)),
+        ("phase", ("read", 10, "B")),
+        ("advance", (4,)),
+        ("stage", ("fit",)),
+        ("placed", ([Placement(worker, [[0, 1]], "memory")],)),
+        ("begin", ([2.0, 1.0], 0, 4.0)),
+        ("round", (first,)),
+        ("solution", (Solution(0, 2.0, three, 9.0, 0.1, 1, "tolerance", 0.5, 0.1),)),
+        ("round", (second,)),
+    ]
+    for name, args in calls:
+        getattr(display, name)(*args)
+    replayed, late, lost = Recorder(), Recorder(), Recorder()
+    for seen, told in ((replayed, events), (late, display.summary()[1]), (lost, [*events[2:4], *events[6:]])):
+        replay = Replay(seen)
+        for event in told:
+            replay.show(event)
+    assert [name for name, _ in replayed.calls] == [name for name, _ in calls]
+    assert [args for name, args in replayed.calls if name != "solution"] == [a for n, a in calls if n != "solution"]
+    assert replayed.calls[7][1][0].nonzeros == 3
+    assert [name for name, _ in late.calls] == ["stage", "placed", "begin", "solution", "round"]
+    assert late.calls[-1] == ("round", (second,))
+    assert [name for name, _ in lost.calls] == ["stage"], "nothing of a phase or path whose beginning was lost"
