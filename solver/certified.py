@@ -54,8 +54,8 @@ def certified_path(
 ) -> Iterator[Solution]:
     """Solve for each λ in turn, as `solver.path.solve_path` does. `largest` is λmax.
 
-    Margins are formed from β at the beginning of every λ, so a path taken up again follows the same one; its first λ
-    costs a sweep more, for the slopes that were known to the run that was cut.
+    A path taken up again has to find slopes and Gram matrices anew that the run that was cut had at hand: it costs a
+    sweep more, and its models are others within the tolerance.
     """
     if list(lambdas) != falling(lambdas):
         raise ValueError("lambdas must fall, each value once")
@@ -113,15 +113,16 @@ class CertifiedSearch:
             with log.searching():
                 search.minimise(*self._asked(share))
             self._beta = search.coefficients
-            sweep = self._sweep(margins, lam)
-            dual = max(dual, self._dual(margins, lam, sweep))
+            sweep = self._sweep(search.dual_margins, lam)
+            dual = max(dual, self._dual(search.dual_margins, lam, sweep))
             new = ~np.isin(sweep.position, working, assume_unique=True)
             certificate = self._certify(search, sweep, new, dual)
             log.end(search.objective, self._beta, certificate.gap)
             no_way = search.stuck and not new.any()
             if certificate.met(self._options) or no_way or log.rounds >= self._options.max_rounds:
                 return certificate
-            share = NEXT if new.any() else 0.1 * share
+            enough = certificate.estimate <= self._options.tol * certificate.objective  # then the gap alone is lacking
+            share = NEXT if new.any() else min(share, NEXT) if enough else 0.1 * share
             wider = self._affordable(working, sweep, least=0.5)
             if wider is None:
                 return None

@@ -27,12 +27,16 @@ WORTH_TWO = 200_000  # entries from which a second thread is worth waking
 
 @dataclass(frozen=True)
 class Gram:
-    """XᵀWX over the features `position`, as it was at λ with the weights w."""
+    """XᵀWX over the features `position`, which rise, as it was with the weights w."""
 
-    lam: float
     position: Int64
     G: Float64
     w: Float64
+
+    def changed(self, position: Int64, w: Float64) -> bool:
+        """Are most of these features unknown here, or have the weights' proportions changed a lot?"""
+        known = np.isin(position, self.position, assume_unique=True).mean()
+        return bool(known < 0.5 or float(np.abs(w - self.w).sum()) > 0.5)
 
 
 class Store:
@@ -43,6 +47,7 @@ class Store:
         self._slot = np.full(p, -1, np.int32)
         self._position: Int64 = np.empty(0, np.int64)
         self.gram: Gram | None = None  # the last one formed, which may serve again
+        self.stiff: Gram | None = None  # the same, of the stiffest columns, of weights that sum to 1
         self._clear()
 
     def _clear(self) -> None:

@@ -6,10 +6,12 @@ features. Proximal Newton: a quadratic model at the iterate, a few cycles of coo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
 
 from solver import kernels, subspace_kernels
@@ -28,10 +30,18 @@ FLAT = 1e-6  # of the curvature that columns would have if none depended on othe
 GRAM_CYCLES = 20  # of coordinate descent on a Gram matrix, before the face is solved exactly
 GRAM_FACES = 30  # solved on one model
 GRAM_SHARE = 0.01  # there, how much further cycles go on, compared with cycles over columns
+DUAL_STEPS, DUAL_CYCLES = 4, 40  # towards a better dual point, and of coordinate descent in each, at the most
+DUAL_GAP = 8e-3  # where no gap is asked for, a dual point good enough for this one is looked for all the same
+DUAL_SHARE = 0.01  # a cycle that gains less than this share of the total is the last of a step
+STIFF_ITERATIONS = 8  # of conjugate gradients, that the Gram matrix of the stiffest columns may cost
+LEAST_STIFF = 20  # of them are worth one
 MOST_GRAM = 3000  # columns that a Gram matrix is formed of
 GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a column in a cycle
 SPARED = 30  # cycles over the columns that a Gram matrix spares
 STALE = 0.25  # relative change of the weights up to which a Gram matrix is used again
+FINE_STALE = 0.02  # the same, once only the gap is left to close
+SLOW = 0.3  # Newton steps that gain on each other by less are waiting for a fresh Gram matrix
+NEW_SHARE = 0.25  # of its columns may be new for a Gram matrix to be extended, not formed anew
 STRETCH = 4096  # examples multiplied at a time
 TURNS = 3  # of both, on one quadratic model: at first more are better spent on the next model
 MOST_TURNS = 10  # once steps of full length say that the model holds
@@ -68,6 +78,7 @@ class Subspace:
         self.g, self.h = np.empty(position.size), np.empty(position.size)
         self.objective = kernels.loss(margins, self._signed) + lam * float(np.abs(self.beta).sum())
         self.remaining = np.inf
+        self.dual_margins = margins
         self.steps = self.cycles = 0
         self.stuck = False
         self._left = 0.0
@@ -85,6 +96,9 @@ class Subspace:
         """
         with _blas().limit(limits=1, user_api="blas"):
             self._minimise(enough, max_gap, limit)
+            if max_gap > DUAL_GAP:  # it was not looked at
+                self._expand()
+                self.gap_at_least(DUAL_GAP)
 
     def _minimise(self, enough: float, max_gap: float, limit: int) -> None:
         gains: list[float] = []
@@ -94,7 +108,7 @@ class Subspace:
             possible, asked = self._possible(), enough * self.objective
             if possible == 0.0:
                 self.remaining = 0.0
-            if max(self.remaining, possible) <= asked and self._gap() <= max_gap * self.objective:
+            if max(self.remaining, possible) <= asked and self.gap_at_least(max_gap) <= max_gap * self.objective:
                 self.remaining = max(self.remaining, possible)
                 return
             before = self.objective
@@ -102,12 +116,73 @@ class Subspace:
                 self.remaining, self.stuck = possible, True
                 return
             gains.append(before - self.objective)
+            if len(gains) > 1 and gains[-1] > SLOW * gains[-2]:
+                self.store.gram = None  # if it was of older weights, that is what holds us up
             self.remaining = max(SAFETY * extrapolated(gains), 2.0 * self._left)
 
-    def _gap(self) -> float:
-        """The duality gap of the problem restricted to the working set."""
-        largest = float(np.abs(self.g).max(initial=0.0))
-        return duality_gap(self.objective, self.margins, self._signed, self.lam, largest)
+    def gap_at_least(self, asked: float) -> float:
+        """The duality gap of the problem restricted to the working set; `dual_margins` is where its dual point is from.
+
+        The residual at β is a dual point once it is scaled until no slope is above λ, and then every coefficient pays
+        for the feature that violates that the most. So margins nearby are looked for, β aside, at which violations are
+        less: Newton steps on the features that violate, until the gap is as small as asked, relative to f.
+        """
+        self.dual_margins, g = self.margins, self.g
+        best, level = self._gap_from(self.margins, g), (1.0 + min(0.5 * asked, 1e-2)) * self.lam
+        for _ in range(DUAL_STEPS):
+            if best <= asked * self.objective:
+                break
+            margins = self._less_violating(g, level)
+            tried = self._slopes_at(margins)
+            gap = self._gap_from(margins, tried)
+            if gap >= best:
+                break
+            best, self.dual_margins, g = gap, margins, tried
+        return best
+
+    def _less_violating(self, g: Float64, level: float) -> Float64:
+        """Margins near `dual_margins` at which slopes g above the level are back at it.
+
+        The residual nearest in the norm of the Hessian is that of a lasso: min ½ Σ (r − w Xd)²/w + level ‖d‖₁.
+        """
+        d, none = np.zeros(self.position.size), np.zeros(self.position.size)
+        order = np.flatnonzero((np.abs(g) > NEAR * self.lam) & (self.h > 0.0))
+        if self._descend_known(order, g, level, d):
+            chosen = np.flatnonzero(d)
+            return self.dual_margins + self.store.product(self.slots[chosen], d[chosen])
+        working = np.empty((2, self.margins.size))
+        kernels.working_response(self.dual_margins, self._signed, working)
+        count, slack, total = order.size, np.inf, 0.0
+        for _ in range(DUAL_CYCLES):
+            count, slack, gain = subspace_kernels.descend(
+                self.slots, *self.store.arrays, none, self.h, level, working[0], self.w, d, order, count, slack
+            )
+            total += gain
+            if gain <= DUAL_SHARE * total:
+                break
+        chosen = np.flatnonzero(d)
+        return self.dual_margins + self.store.product(self.slots[chosen], d[chosen])
+
+    def _descend_known(self, order: Int64, g: Float64, level: float, d: Float64) -> bool:
+        """The same on the last Gram matrix, if it has all these features."""
+        known, position = self.store.gram, self.position[order]
+        if known is None or not np.isin(position, known.position, assume_unique=True).all():
+            return False
+        rows = np.searchsorted(known.position, position)
+        step = np.zeros(order.size)
+        G = known.G[np.ix_(rows, rows)]
+        subspace_kernels.descend_gram(G, g[order], step.copy(), step, level, DUAL_CYCLES, DUAL_SHARE, 0.0)
+        d[order] = step
+        return True
+
+    def _gap_from(self, margins: Float64, g: Float64) -> float:
+        return duality_gap(self.objective, margins, self._signed, self.lam, float(np.abs(g).max(initial=0.0)))
+
+    def _slopes_at(self, margins: Float64) -> Float64:
+        working, g = np.empty((2, margins.size)), np.empty(self.position.size)
+        kernels.working_response(margins, self._signed, working)
+        self.store.slopes(self.slots, working[0], g)
+        return g
 
     def _expand(self) -> None:
         """The quadratic model at β: residual, weights, slopes, and the Hessian's diagonal."""
@@ -122,7 +197,7 @@ class Subspace:
     def _newton_step(self, enough: float, *, fine: bool) -> bool:
         """Minimise the model roughly, search along the step, make it; False where there is none."""
         self.steps += 1
-        model = _Model(self)
+        model = _Model(self, FINE_STALE if fine else STALE)
         ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (0.02 * enough, SHARE)))
         self.cycles += model.cycles
         self._left = model.left
@@ -158,8 +233,8 @@ class Subspace:
 class _Model:
     """The quadratic model at β: coordinate descent in d = Δβ, and conjugate gradients."""
 
-    def __init__(self, at: Subspace) -> None:
-        self._at = at
+    def __init__(self, at: Subspace, stale: float) -> None:
+        self._at, self._stale = at, stale
         self.d = np.zeros(at.position.size)
         self._start = at.r.copy()
         self._order = np.flatnonzero(((at.beta != 0.0) | (np.abs(at.g) > NEAR * at.lam)) & (at.h > 0.0))
@@ -207,7 +282,7 @@ class _Model:
     def _by_gram(self, least: float, share: float) -> bool:
         """Minimise the model all but exactly, by coordinate descent on the Gram matrix: no pass over the examples."""
         at = self._at
-        order, G = self._known_gram() or (self._order, self._gram())
+        order, G = self._order, self._gram()
         q, beta, d = at.g[order], at.beta[order], np.zeros(order.size)
         ended = False
         for face in range(GRAM_FACES):
@@ -223,44 +298,20 @@ class _Model:
         return bool(ended)
 
     def _gram(self) -> Float64:
-        """XᵀWX over the order: products in float32, a stretch of examples at a time, summed in float64."""
-        at, slots, k = self._at, self._at.slots[self._order], self._order.size
-        kind, lo, hi, start, *lists = at.store.arrays
-        root = np.sqrt(at.w).astype(np.float32)
-
-        def part(begin: int, end: int) -> Float64:
-            G, room = np.zeros((k, k)), np.empty((k, min(STRETCH, end - begin)), np.float32)
-            cursor = np.empty(k, np.int64)
-            subspace_kernels.seek(slots, lo, hi, lists[0], begin, cursor)
-            for first in range(begin, end, STRETCH):
-                last = min(first + STRETCH, end)
-                subspace_kernels.spread_scaled(slots, kind, start, lo, hi, *lists, cursor, root, first, last, room)
-                here = room[:, : last - first]
-                G += here @ here.T
-            return G
-
-        G, *others = in_parts(at.r.size, part, worth=2 * STRETCH)
-        for other in others:
-            G += other
-        # Rounding in float32 must not leave a direction without curvature.
-        G.flat[:: k + 1] = at.h[self._order] * (1.0 + 1e-6)
-        at.store.gram = Gram(at.lam, at.position[self._order], G, at.w.copy())
+        """XᵀWX over the order: the last one, with rows for what is new, while it will do, or else a fresh one."""
+        at, wanted = self._at, self._at.position[self._order]
+        last = at.store.gram
+        if last is not None and float(np.abs(at.w - last.w).sum()) <= self._stale * float(last.w.sum()):
+            new = wanted[~np.isin(wanted, last.position, assume_unique=True)]
+            if new.size <= NEW_SHARE * last.position.size:
+                at.store.gram = last = _extended(at.store, last, new) if new.size else last
+                rows = np.searchsorted(last.position, wanted)
+                return last.G[np.ix_(rows, rows)]
+        slots = at.slots[self._order]
+        G = gram_matrix(at.store, slots, at.w)
+        G.flat[:: slots.size + 1] = at.h[self._order] * (1.0 + 1e-6)  # rounding must leave no direction flat
+        at.store.gram = Gram(wanted, G, at.w.copy())
         return G
-
-    def _known_gram(self) -> tuple[Int64, Float64] | None:
-        """The last Gram matrix, while the weights have hardly changed and no other coordinate has reason to move.
-
-        One of another λ is not taken: a path taken up again, which has none, must go on as if never cut.
-        """
-        at, last = self._at, self._at.store.gram
-        if last is None or last.lam != at.lam or float(np.abs(at.w - last.w).sum()) > STALE * float(last.w.sum()):
-            return None
-        position = at.position[self._order]
-        rows = np.minimum(np.searchsorted(last.position, position), last.position.size - 1)
-        known = last.position[rows] == position
-        if (np.abs(at.g[self._order[~known]]) > at.lam).any():
-            return None
-        return self._order[known], last.G[np.ix_(rows[known], rows[known])]
 
     def _along_face(self, share: float, least: float) -> float:
         """Conjugate gradients over the coefficients that are not zero, their signs held; returns the gain."""
@@ -270,7 +321,7 @@ class _Model:
             return 0.0
         before, old, kept = self._value(self.d, at.r), self.d[face], at.r.copy()
         signs = np.sign(at.beta[face] + old)
-        step = self._conjugate(at.slots[face], signs, at.h[face], share, least)
+        step = self._conjugate(face, signs, share, least)
         for scale in SCALES:
             # Coefficients that would change sign stop at zero.
             stays = (at.beta[face] + old + scale * step) * signs > 0.0
@@ -283,16 +334,17 @@ class _Model:
         self.d[face], at.r[:] = old, kept
         return 0.0
 
-    def _conjugate(self, slots: Int64, signs: Float64, h: Float64, share: float, least: float) -> Float64:
-        """Solve H δ = −∇ on the face, preconditioned by H's diagonal, until an iteration gains little."""
+    def _conjugate(self, face: Int64, signs: Float64, share: float, least: float) -> Float64:
+        """Solve H δ = −∇ on the face, preconditioned, until an iteration gains little."""
         at = self._at
+        slots, h, precondition = at.slots[face], at.h[face], self._preconditioner(face)
         residual, image = np.empty(slots.size), np.empty(slots.size)
         at.store.slopes(slots, at.r, residual)
         residual -= at.lam * signs
         step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
         last = np.inf
         for _ in range(ITERATIONS):
-            scaled = residual / h
+            scaled = precondition(residual)
             energy = float(residual @ scaled)
             if energy <= 0.0:
                 break
@@ -311,10 +363,85 @@ class _Model:
                 break
         return step
 
+    def _preconditioner(self, face: Int64) -> Callable[[Float64], Float64]:
+        """H's diagonal, but for the stiffest columns, those with the largest curvature, their own Gram matrix.
+
+        They are the well filled ones, which overlap the most and hold conjugate gradients up. The matrix need not be
+        fresh to be of use: it is formed anew when most of them, or the weights' proportions, have changed.
+        """
+        at, h = self._at, self._at.h[face]
+        stiff = np.sort(np.argsort(-h, kind="stable")[: self._stiff_count(face)])
+        if stiff.size < LEAST_STIFF:
+            return lambda residual: residual / h
+        scale, last = float(at.w.sum()), at.store.stiff
+        if last is None or last.changed(at.position[face[stiff]], at.w / scale):
+            G = gram_matrix(at.store, at.slots[face[stiff]], at.w / scale)
+            G.flat[:: stiff.size + 1] *= 1.0 + 1e-5  # rounding must leave it positive definite
+            at.store.stiff = last = Gram(at.position[face[stiff]], G, at.w / scale)
+        here = np.flatnonzero(np.isin(at.position[face], last.position, assume_unique=True))
+        rows = np.searchsorted(last.position, at.position[face[here]])
+        factor = cho_factor(scale * last.G[np.ix_(rows, rows)], lower=True, check_finite=False)
+
+        def precondition(residual: Float64) -> Float64:
+            scaled = residual / h
+            scaled[here] = cho_solve(factor, residual[here], check_finite=False)
+            return scaled
+
+        return precondition
+
+    def _stiff_count(self, face: Int64) -> int:
+        """As many as have a Gram matrix that costs no more than a few iterations."""
+        at = self._at
+        kind, lo, hi = at.store.arrays[:3]
+        slots = at.slots[face]
+        entries = float(np.where(kind[slots] == subspace_kernels.DENSE, 0.25 * at.r.size, hi[slots] - lo[slots]).sum())
+        return min(int(np.sqrt(STIFF_ITERATIONS * 2.0 * entries / (GRAM_COST * at.r.size))), face.size)
+
     def _value(self, d: Float64, r: Float64) -> float:
         at = self._at
         loss = subspace_kernels.model_loss(self._start, r, at.w)
         return float(loss + at.lam * subspace_kernels.l1_norm(at.beta, d))
+
+
+def gram_matrix(store: Store, slots: Int64, w: Float64, first_row: int = 0) -> Float64:
+    """XᵀWX over these columns: products in float32, a stretch of examples at a time, summed in float64.
+
+    first_row: rows before it are left out.
+    """
+    kind, lo, hi, start, *lists = store.arrays
+    root, k = np.sqrt(w).astype(np.float32), slots.size
+
+    def part(begin: int, end: int) -> Float64:
+        G, room = np.zeros((k - first_row, k)), np.empty((k, min(STRETCH, end - begin)), np.float32)
+        cursor = np.empty(k, np.int64)
+        subspace_kernels.seek(slots, lo, hi, lists[0], begin, cursor)
+        for first in range(begin, end, STRETCH):
+            last = min(first + STRETCH, end)
+            subspace_kernels.spread_scaled(slots, kind, start, lo, hi, *lists, cursor, root, first, last, room)
+            here = room[:, : last - first]
+            G += here[first_row:] @ here.T
+        return G
+
+    G, *others = in_parts(w.size, part, worth=2 * STRETCH)
+    for other in others:
+        G += other
+    return G
+
+
+def _extended(store: Store, old: Gram, new: Int64) -> Gram:
+    """A Gram matrix with rows and columns for further features, by the weights it was formed with."""
+    # A feature that has left the store cannot be multiplied with, and has no part in the working set.
+    kept = np.flatnonzero(np.isin(old.position, store.missing(old.position), invert=True))
+    position = np.concatenate((old.position[kept], new))
+    k, m = kept.size, new.size
+    rows = gram_matrix(store, store.slots(position), old.w, first_row=k)
+    G = np.empty((k + m, k + m))
+    G[:k, :k] = old.G[np.ix_(kept, kept)]
+    G[k:], G[:k, k:] = rows, rows[:, :k].T
+    own = np.arange(k, k + m)
+    G[own, own] *= 1.0 + 1e-6
+    order = np.argsort(position)
+    return Gram(position[order], G[np.ix_(order, order)], old.w)
 
 
 def _solve_face(G: Float64, q: Float64, beta: Float64, d: Float64, lam: float) -> bool:
