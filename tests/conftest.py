@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,3 +76,12 @@ def s3_endpoint() -> Iterator[str]:
 def bucket(s3_endpoint: str) -> Bucket:
     """A bucket of the test's own on a real S3 server."""
     return make_bucket(s3_endpoint)
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """A command that is called in this process sets up logging, to a stream that is closed when the test is over."""
+    logger = logging.getLogger("dglmnet")
+    before = (logger.handlers, logger.propagate, logger.level, warnings.showwarning)
+    yield
+    logger.handlers, logger.propagate, logger.level, warnings.showwarning = before

@@ -41,7 +41,7 @@ NO_INTERCEPT = {
 
 
 @parametrize_with_checks(
-    [L1LogisticRegression(), L1LogisticRegressionPath(path_length=4)],
+    [L1LogisticRegression(), L1LogisticRegressionPath(path_length=4, gap=1e-10)],
     expected_failed_checks=lambda _: NO_INTERCEPT,
 )
 def test_scikit_learn_finds_its_rules_kept(estimator: Any, check: Callable[[Any], None]) -> None:

@@ -258,4 +258,5 @@ def test_the_command_tells_errors_in_one_line(run: str, write: Write, tmp_path: 
 @pytest.mark.parametrize("name", ["predict", "evaluate"])
 def test_help_shows_two_examples(name: str) -> None:
     shown = CliRunner().invoke(command, [name, "--help"])
-    assert (shown.exit_code, shown.output.count(f"  dask-submit {name} ")) == (0, 2)
+    assert shown.exit_code == 0
+    assert shown.output.count(f"  dask-submit {name} ") >= 2
