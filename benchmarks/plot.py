@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.peers import OURS
 from benchmarks.standing import Standing
@@ -89,6 +90,9 @@ def _line(axes: Axes, peer: Standing) -> Text | None:
 
 def _frame(axes: Axes, about: dict[str, Any]) -> None:
     axes.set(xscale="log", yscale="log", ylim=(FLOOR / 2.5, CEILING * 1.8))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("seconds for the whole path")
     axes.set_ylabel("largest relative suboptimality over λ")
     size = f"{about['examples']:,} × {about['features']:,}"
