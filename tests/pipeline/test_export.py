@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +58,20 @@ def test_liblinear_reads_the_model_and_predicts_the_same(model: PathModel, tmp_p
         ours = model.predict_proba(X, k)[:, [model.classes.tolist().index(label) for label in order]]
         np.testing.assert_allclose(probabilities, ours, atol=1e-12)
         assert labels == model.predict(X, k).tolist()
+
+
+def test_the_program_predict_of_liblinear_gives_the_same(model: PathModel, tmp_path: Path) -> None:
+    program = shutil.which("liblinear-predict") or pytest.skip("apt-get install liblinear-tools")
+    X, _ = make_rows(seed=1)
+    (tmp_path / "test").write_bytes(to_text(X, model.predict(X, -1)))
+    model.to_liblinear(str(tmp_path / "model"), -1)
+    words = [program, "-b", "1", "test", "model", "out"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "Accuracy = 100%" in done.stdout
+    header, *rows = (tmp_path / "out").read_text().splitlines()
+    order = [model.classes.tolist().index(float(label)) for label in header.split()[1:]]
+    found = np.array([[float(word) for word in row.split()[1:]] for row in rows])
+    np.testing.assert_allclose(found, model.predict_proba(X, -1)[:, order], rtol=1e-4)  # it prints six digits
 
 
 def test_liblinear_gets_ids_from_0_one_higher(client: Client, tmp_path: Path) -> None:
