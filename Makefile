@@ -12,12 +12,18 @@ help:
 	@echo "make notebooks    execute the notebooks and write them back with their outputs"
 	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder"
 
-$(VENV)/installed: pyproject.toml
+# What a user installs.
+$(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# And what tests, notebooks and benchmarks need besides.
+$(VENV)/installed: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench,notebooks]'
 	@touch $@
 
-demo: $(VENV)/installed
+demo: $(VENV)/ready
 	$(BIN)/python -m pipeline.demo demo
 
 lint: $(VENV)/installed
