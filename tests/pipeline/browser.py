@@ -10,11 +10,12 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
@@ -77,6 +78,15 @@ class Page:
     def wait(self, script: str, *arguments: Any) -> Any:
         """What a script returns, once it is something."""
         return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.05).until(lambda _: self.run(script, *arguments))
+
+    def comes_to(self, script: str, expected: Any) -> bool:
+        """Does a script return this, now or soon? What a key or a setting changes may take the page a moment."""
+        text = json.dumps(expected, separators=(",", ":"), ensure_ascii=False)
+        with suppress(TimeoutException):
+            self.wait(f"return JSON.stringify((() => {{{script}}})()) === arguments[0]", text)
+        found = self.run(script)
+        assert found == expected, found
+        return True
 
     def point(self, x: float, y: float) -> None:
         """Move the mouse to a place of the window."""

@@ -336,7 +336,7 @@ def test_names_are_text_wherever_they_are_shown(full: Path, page: Page) -> None:
     page.point(*page.run(FIND, "paths"))
     assert f"{HOSTILE} " in page.wait(TOOLTIP)
     assert page.run("return document.querySelector('[data-series=w0]').textContent").strip().startswith(HOSTILE)
-    assert page.run(DEEP + "return deep(document, 'img').length") == 0
+    assert page.comes_to(DEEP + "return deep(document, 'img').length", 0)
 
 
 def test_theme_follows_the_system_and_the_button(full: Path, page: Page) -> None:
@@ -349,14 +349,14 @@ def test_theme_follows_the_system_and_the_button(full: Path, page: Page) -> None
     light = ["light", "false", "rgb(244, 246, 248)", True, True]
     dark = ["dark", "true", "rgb(14, 18, 23)", True, True]
     page.open(full, dark=True)
-    assert page.run(state) == dark
+    assert page.comes_to(state, dark)
     page.prefer(dark=False)
-    assert page.run(state) == light
+    assert page.comes_to(state, light)
     page.run("document.getElementById('theme').focus()")
     page.press(" ")
-    assert page.run(state) == dark
+    assert page.comes_to(state, dark)
     page.press("\r")
-    assert page.run(state) == light
+    assert page.comes_to(state, light)
 
 
 def test_legend_hides_and_shows_a_series_by_keyboard(full: Path, page: Page) -> None:
@@ -365,20 +365,20 @@ def test_legend_hides_and_shows_a_series_by_keyboard(full: Path, page: Page) -> 
     page.show(full)
     page.run("document.querySelector('[data-plot=quality][data-series=auc]').focus()")
     page.press(" ")
-    assert page.run(visible) == [False, False]
-    assert page.run("return document.activeElement.getAttribute('aria-pressed')") == "false"
+    assert page.comes_to(visible, [False, False])
+    assert page.comes_to("return document.activeElement.getAttribute('aria-pressed')", "false")
     page.press(" ")
-    assert page.run(visible) == [True, True]
+    assert page.comes_to(visible, [True, True])
 
 
 def test_keyboard_comes_to_the_skip_link_first_and_sees_where_it_is(full: Path, page: Page) -> None:
     page.open(full)
     page.press("\t")
-    assert page.run("return document.activeElement.textContent") == "Skip to the report"
+    assert page.comes_to("return document.activeElement.textContent", "Skip to the report")
     assert page.run("return document.activeElement.getBoundingClientRect().top") >= 0
-    assert page.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    assert page.comes_to("return getComputedStyle(document.activeElement).outlineStyle", "solid")
     page.press("\r")
-    assert page.run("return document.activeElement.id") == "main"
+    assert page.comes_to("return document.activeElement.id", "main")
 
 
 def test_page_can_be_heard(full: Path, page: Page) -> None:
@@ -392,7 +392,7 @@ def test_page_can_be_heard(full: Path, page: Page) -> None:
     words = page.run("return [...document.querySelectorAll('.plot[role=img]')].map((one) => one.ariaLabel)")
     assert len(words) == len(PLOTS)
     assert all(any(letter.isdigit() for letter in one) for one in words)
-    assert page.run("return document.documentElement.lang") == "en"
+    assert page.comes_to("return document.documentElement.lang", "en")
 
 
 def test_table_of_models_is_the_path_and_marks_the_best(full: Path, evaluated: str, page: Page) -> None:
