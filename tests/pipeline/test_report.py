@@ -410,8 +410,9 @@ def test_table_of_models_is_the_path_and_marks_the_best(full: Path, evaluated: s
 def test_page_fits_its_window(which: str, request: pytest.FixtureRequest, page: Page) -> None:
     for width in (390, 820, 1280):
         page.show(request.getfixturevalue(which), width=width, height=844)
-        assert page.run(OVERFLOW) == 0, width
-        assert page.run("return [...document.querySelectorAll('.plot')].every((one) => one.clientWidth > 250)")
+        assert page.comes_to(OVERFLOW, 0), width
+        wide = "return [...document.querySelectorAll('.plot')].every((one) => one.clientWidth > 250)"
+        assert page.comes_to(wide, True), width
 
 
 def test_unfinished_run_says_so_and_what_to_do(bare: Path, page: Page) -> None:
