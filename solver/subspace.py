@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
 
 from solver import kernels, subspace_kernels
@@ -98,7 +98,7 @@ class Subspace:
             self._minimise(enough, max_gap, limit)
             if max_gap > DUAL_GAP:  # it was not looked at
                 self._expand()
-                self.gap_at_least(DUAL_GAP)
+                self.close_gap(DUAL_GAP)
 
     def _minimise(self, enough: float, max_gap: float, limit: int) -> None:
         gains: list[float] = []
@@ -108,7 +108,7 @@ class Subspace:
             possible, asked = self._possible(), enough * self.objective
             if possible == 0.0:
                 self.remaining = 0.0
-            if max(self.remaining, possible) <= asked and self.gap_at_least(max_gap) <= max_gap * self.objective:
+            if max(self.remaining, possible) <= asked and self.close_gap(max_gap) <= max_gap * self.objective:
                 self.remaining = max(self.remaining, possible)
                 return
             before = self.objective
@@ -120,12 +120,12 @@ class Subspace:
                 self.store.gram = None  # if it was of older weights, that is what holds us up
             self.remaining = max(SAFETY * extrapolated(gains), 2.0 * self._left)
 
-    def gap_at_least(self, asked: float) -> float:
+    def close_gap(self, asked: float) -> float:
         """The duality gap of the problem restricted to the working set; `dual_margins` is where its dual point is from.
 
         The residual at β is a dual point once it is scaled until no slope is above λ, and then every coefficient pays
         for the feature that violates that the most. So margins nearby are looked for, β aside, at which violations are
-        less: Newton steps on the features that violate, until the gap is as small as asked, relative to f.
+        less, until the gap is as small as asked, relative to f.
         """
         self.dual_margins, g = self.margins, self.g
         best, level = self._gap_from(self.margins, g), (1.0 + min(0.5 * asked, 1e-2)) * self.lam
@@ -145,11 +145,16 @@ class Subspace:
 
         The residual nearest in the norm of the Hessian is that of a lasso: min ½ Σ (r − w Xd)²/w + level ‖d‖₁.
         """
-        d, none = np.zeros(self.position.size), np.zeros(self.position.size)
+        d = np.zeros(self.position.size)
         order = np.flatnonzero((np.abs(g) > NEAR * self.lam) & (self.h > 0.0))
-        if self._descend_known(order, g, level, d):
-            chosen = np.flatnonzero(d)
-            return self.dual_margins + self.store.product(self.slots[chosen], d[chosen])
+        if not self._descend_known(order, g, level, d):
+            self._descend_listed(order, level, d)
+        chosen = np.flatnonzero(d)
+        return self.dual_margins + self.store.product(self.slots[chosen], d[chosen])
+
+    def _descend_listed(self, order: Int64, level: float, d: Float64) -> None:
+        """Cycles of coordinate descent on that lasso, over the columns."""
+        none = np.zeros(self.position.size)
         working = np.empty((2, self.margins.size))
         kernels.working_response(self.dual_margins, self._signed, working)
         count, slack, total = order.size, np.inf, 0.0
@@ -160,8 +165,6 @@ class Subspace:
             total += gain
             if gain <= DUAL_SHARE * total:
                 break
-        chosen = np.flatnonzero(d)
-        return self.dual_margins + self.store.product(self.slots[chosen], d[chosen])
 
     def _descend_known(self, order: Int64, g: Float64, level: float, d: Float64) -> bool:
         """The same on the last Gram matrix, if it has all these features."""
@@ -380,7 +383,10 @@ class _Model:
             at.store.stiff = last = Gram(at.position[face[stiff]], G, at.w / scale)
         here = np.flatnonzero(np.isin(at.position[face], last.position, assume_unique=True))
         rows = np.searchsorted(last.position, at.position[face[here]])
-        factor = cho_factor(scale * last.G[np.ix_(rows, rows)], lower=True, check_finite=False)
+        try:
+            factor = cho_factor(scale * last.G[np.ix_(rows, rows)], lower=True, check_finite=False)
+        except LinAlgError:  # columns that depend on each other beyond float32: the diagonal serves
+            return lambda residual: residual / h
 
         def precondition(residual: Float64) -> Float64:
             scaled = residual / h
