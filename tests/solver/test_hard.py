@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.linalg import LinAlgError
 
 from benchmarks.check_hard import SETS
 from solver import DefaultOptions, Examples, Solution, ThreadBlocks, certified_path, lambda_grid, lambda_max
@@ -27,3 +28,21 @@ def test_every_model_is_within_tol_of_the_optimum_in_few_passes(name: str) -> No
     for one, proof in zip(found, strict, strict=True):
         bound = proof.objective - proof.gap  # no model is below this
         assert one.objective <= bound * (1.0 + 1e-4) + 2 * proof.gap
+
+
+def test_a_preconditioner_that_cannot_be_factored_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refuse(*_: object, **__: object) -> None:
+        asked.append(1)
+        raise LinAlgError
+
+    monkeypatch.setattr("solver.subspace.cho_factor", refuse)
+    X, y = SETS["wide"](np.random.default_rng(1), 50)
+    X.sort_indices()
+    examples = Examples.of(y)
+    with ThreadBlocks.from_csc(X, examples, 2, threads=2) as blocks:
+        largest = lambda_max(blocks, examples)
+        found = list(certified_path(blocks, examples, lambda_grid(largest, 12), DefaultOptions(), largest=largest))
+    assert asked
+    assert all(one.converged for one in found)
