@@ -158,11 +158,19 @@ def _solve(
         run.add_round(record)
         watcher.round(record)
 
-    beta = run.last_beta(features)
+    beta, before = run.last_beta(features), run.last_beta(features, back=2)
     solutions: Iterator[Solution]
     if isinstance(options, DefaultOptions):
         solutions = certified_path(
-            blocks, examples, lambdas, options, largest=largest, done=run.done, beta=beta, on_round=on_round
+            blocks,
+            examples,
+            lambdas,
+            options,
+            largest=largest,
+            done=run.done,
+            beta=beta,
+            before=before,
+            on_round=on_round,
         )
     else:
         solutions = solve_path(

@@ -124,11 +124,11 @@ class Run:
         self.coefficients.append(_coefficient_table(solution, features))
         self._save()
 
-    def last_beta(self, features: np.ndarray) -> Coefficients:
-        """The coefficients of the last λ that is done, by position."""
-        if not self.coefficients:
+    def last_beta(self, features: np.ndarray, back: int = 1) -> Coefficients:
+        """The coefficients of the last λ that is done, by position; `back` 2: of the one before."""
+        if len(self.coefficients) < back:
             return Coefficients.empty()
-        table = self.coefficients[-1]
+        table = self.coefficients[-back]
         order = np.argsort(features, kind="stable")
         position = order[np.searchsorted(features, table["feature"].to_numpy(), sorter=order)]
         rising = np.argsort(position)

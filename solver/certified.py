@@ -35,7 +35,8 @@ ENTER = 0.8  # a feature joins the first working set of a λ when its slope is a
 LIMIT = 1_000_000  # features that one block may propose at a time
 MEMORY_SHARE = 0.25  # of the memory available, for the store, unless a budget is given
 FIRST, NEXT = 0.5, 0.3  # shares of tol that the first and the later searches of a λ may leave on the table
-OUTSIDE = 2.0  # what features outside the working set gain singly, they are taken to gain so much more together
+OUTSIDE = 20.0  # what features outside the working set gain singly, they may gain so much more with the others
+VIOLATES = 0.02  # a slope outside the working set so far above λ, relatively, and single gains are not relied upon
 PART_STEPS = 5  # Newton steps over the part of a working set that fits
 PART_SHARE = 0.1  # of tol, which they may leave
 WELL_BEYOND = 0.5  # share of the budget that β's own columns take, from which the search is not tried again
@@ -50,16 +51,20 @@ def certified_path(
     largest: float,
     done: int = 0,
     beta: Coefficients | None = None,
+    before: Coefficients | None = None,
     on_round: OnRound | None = None,
 ) -> Iterator[Solution]:
     """Solve for each λ in turn, as `solver.path.solve_path` does. `largest` is λmax.
 
-    A path taken up again has to find slopes and Gram matrices anew that the run that was cut had at hand: it costs a
-    sweep more, and its models are others within the tolerance.
+    A path taken up again goes on from the last two β stored, `beta` and `before`. It has to find slopes and Gram
+    matrices anew that the run that was cut had at hand: it costs a sweep more, and its models are others within the
+    tolerance.
     """
     if list(lambdas) != falling(lambdas):
         raise ValueError("lambdas must fall, each value once")
     search = CertifiedSearch(blocks, examples, options, beta)
+    if done > 1 and before is not None and beta is not None and lambdas[done - 2] < largest:
+        search.solved = [(lambdas[done - 2], before), (lambdas[done - 1], beta)]
     for k in range(done, len(lambdas)):
         if lambdas[k] >= largest:
             yield zero_solution(examples, lambdas[k], k)
@@ -76,6 +81,7 @@ class CertifiedSearch:
         self._blocks, self._examples, self._options = blocks, examples, options
         self._offsets = np.asarray(offsets(blocks.sizes))
         self._beta = Coefficients.empty() if beta is None else beta
+        self.solved: list[tuple[float, Coefficients]] = []  # the last two λ, with their β; or fewer
         self._swept = False  # do the blocks know the slopes at β?
         # What is not known yet is taken to be as large as a column can be.
         self._nbytes = np.full(int(self._offsets[-1]), 8 * examples.n, np.int64)
@@ -92,6 +98,7 @@ class CertifiedSearch:
         self._beyond = certificate is None
         if certificate is None:
             certificate = self._split_rounds(lam, log)
+        self.solved = [*self.solved[-1:], (lam, self._beta)]
         solution = log.solution(self._beta, certificate, self._options)
         warn_unless_met(solution, certificate, self._options)
         return solution
@@ -111,6 +118,8 @@ class CertifiedSearch:
             search = Subspace(self._store, working, self._beta, margins, self._examples, lam)
             log.begin(search.objective)
             with log.searching():
+                if share == FIRST:
+                    self._go_on(search)
                 search.minimise(*self._asked(share))
             self._beta = search.coefficients
             sweep = self._sweep(search.dual_margins, lam)
@@ -139,6 +148,15 @@ class CertifiedSearch:
         objective = kernels.loss(margins, self._examples.signed) + lam * float(np.abs(self._beta.value).sum())
         log.end(objective, self._beta, objective - self._dual(margins, lam, sweep))
 
+    def _go_on(self, search: Subspace) -> None:
+        """Begin where β gets to if it goes on, in log λ, as it went from the λ before the last to the last.
+
+        On separable data, at small λ, that is nearly the solution.
+        """
+        if len(self.solved) == 2:
+            (first, before), (second, _) = self.solved
+            search.go_on(before, np.log(second / search.lam) / np.log(first / second))
+
     def _asked(self, share: float) -> tuple[float, float]:
         """What a search may leave, relative to f: to gain, and of the gap of its working set."""
         if self._options.gap is not None:
@@ -148,12 +166,14 @@ class CertifiedSearch:
     def _certify(self, search: Subspace, sweep: Sweep, new: NDArray[np.bool_], dual: float) -> Certificate:
         """The gap of the swept iterate, and what the search left plus what features outside it could gain.
 
-        Where the budget cut the working set down, single gains say too little of what many features outside, that
-        violate a little, gain together: then the gap alone counts.
+        Single gains say too little of what a feature gains together with others that it depends on, or many features
+        that violate a little where the budget cut the working set down: then the gap alone counts.
         """
-        gains = single_gains(sweep.gradient[new], sweep.curvature[new], np.zeros(int(new.sum())), search.lam)
+        slopes = sweep.gradient[new]
+        gains = single_gains(slopes, sweep.curvature[new], np.zeros(slopes.size), search.lam)
         gap = search.objective - dual
-        left = np.inf if self._cut and new.any() else search.remaining + OUTSIDE * float(gains.sum())
+        reliable = bool((np.abs(slopes) <= (1.0 + VIOLATES) * search.lam).all()) and not (self._cut and new.any())
+        left = search.remaining + OUTSIDE * float(gains.sum()) if reliable else np.inf
         return Certificate(search.objective, gap, min(gap, left))
 
     def _dual(self, margins: Float64, lam: float, sweep: Sweep) -> float:

@@ -33,6 +33,11 @@ class Gram:
     G: Float64
     w: Float64
 
+    def of(self, position: Int64) -> Float64:
+        """The part over these of its features."""
+        rows = np.searchsorted(self.position, position)
+        return self.G[np.ix_(rows, rows)]
+
     def changed(self, position: Int64, w: Float64) -> bool:
         """Are most of these features unknown here, or have the weights' proportions changed a lot?"""
         known = np.isin(position, self.position, assume_unique=True).mean()
@@ -134,6 +139,10 @@ class Store:
 
         self._in_parts(slots, part)
 
+    def entries(self, slots: Int64) -> Int64:
+        """How much work each of these columns is, in entries of a list."""
+        return np.where(self._kind[slots] == DENSE, self.n // 4, self._hi[slots] - self._lo[slots])
+
     def product(self, slots: Int64, d: Float64) -> Float64:
         """Xd over the columns at these slots."""
         arrays = self.arrays
@@ -150,8 +159,7 @@ class Store:
 
     def _in_parts(self, slots: Int64, work: Callable[[int, int], T]) -> list[T]:
         """The work on all slots at once, or on two parts of about as many entries; the data alone say which."""
-        entries = np.where(self._kind[slots] == DENSE, self.n // 4, self._hi[slots] - self._lo[slots])
-        ends = np.cumsum(entries)
+        ends = np.cumsum(self.entries(slots))
         if not ends.size or ends[-1] < WORTH_TWO:
             return [work(0, slots.size)]
         return in_parts(slots.size, work, cut=int(np.searchsorted(ends, ends[-1] / 2)))

@@ -18,9 +18,10 @@ from solver import kernels, subspace_kernels
 from solver.arrays import Coefficients, Float64, Int64
 from solver.examples import Examples
 from solver.gap import duality_gap
+from solver.gram import extended, gram_for, heaviest, weighed
 from solver.linesearch import Direction, Found, Ray, line_search
 from solver.options import SolverOptions
-from solver.store import Gram, Store, in_parts
+from solver.store import Gram, Store
 
 CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
 ITERATIONS = 40  # of conjugate gradients on a face
@@ -34,15 +35,14 @@ DUAL_STEPS, DUAL_CYCLES = 4, 40  # towards a better dual point, and of coordinat
 DUAL_GAP = 8e-3  # where no gap is asked for, a dual point good enough for this one is looked for all the same
 DUAL_SHARE = 0.01  # a cycle that gains less than this share of the total is the last of a step
 STIFF_ITERATIONS = 8  # of conjugate gradients, that the Gram matrix of the stiffest columns may cost
+STIFF_LEFT = 0.02  # of the weights may be left out of it
 LEAST_STIFF = 20  # of them are worth one
 MOST_GRAM = 3000  # columns that a Gram matrix is formed of
 GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a column in a cycle
 SPARED = 30  # cycles over the columns that a Gram matrix spares
-STALE = 0.25  # relative change of the weights up to which a Gram matrix is used again
+STALE = 0.15  # relative change of the weights up to which a Gram matrix is used again
 FINE_STALE = 0.02  # the same, once only the gap is left to close
-SLOW = 0.3  # Newton steps that gain on each other by less are waiting for a fresh Gram matrix
-NEW_SHARE = 0.25  # of its columns may be new for a Gram matrix to be extended, not formed anew
-STRETCH = 4096  # examples multiplied at a time
+SLOW = 0.3  # Newton steps that gain on each other by less are waiting for a better Gram matrix
 TURNS = 3  # of both, on one quadratic model: at first more are better spent on the next model
 MOST_TURNS = 10  # once steps of full length say that the model holds
 SHARE = 0.1  # a cycle that lowers the model by less than this share of the best one is the last
@@ -51,6 +51,9 @@ LEAST_WEIGHT = 1e-10  # w is held above this, so that examples far on one side l
 NEAR = 0.9  # a coefficient at zero whose slope is below this share of λ sits out a Newton step
 LEAST_LEFT = 0.25  # of the last step's gain is taken to be left after it, however fast steps are closing in
 SAFETY = 2.0  # what is left may be so much more than it seems
+OFF = (
+    0.05  # and as much again for each such share of the weights that a Gram matrix, which hides slow directions, is off
+)
 SLOWEST = 0.95  # Newton steps are taken to gain at least this factor on each other, when extrapolated
 ROUNDING = 1e-14  # a relative rise of f that is no rise
 
@@ -80,13 +83,26 @@ class Subspace:
         self.remaining = np.inf
         self.dual_margins = margins
         self.steps = self.cycles = 0
-        self.stuck = False
-        self._left = 0.0
+        self.stuck = self._expanded = False
+        self._left = self._off = 0.0
 
     @property
     def coefficients(self) -> Coefficients:
         chosen = np.flatnonzero(self.beta)
         return Coefficients(self.position[chosen], self.beta[chosen])
+
+    def go_on(self, before: Coefficients, times: float) -> None:
+        """Step from β on as from `before` to it, so many times as far, or as much of it as lowers f.
+
+        Coefficients that are zero stay so, and none changes its sign.
+        """
+        old = np.zeros(self.position.size)
+        here = np.isin(before.position, self.position, assume_unique=True)
+        old[np.searchsorted(self.position, before.position[here])] = before.value[here]
+        new = self.beta + times * (self.beta - old)
+        d = np.where(new * self.beta > 0.0, new, 0.0) - self.beta
+        if d.any():
+            self._move(d)
 
     def minimise(self, enough: float, max_gap: float, limit: int = 100) -> None:
         """Newton steps until `remaining`, what is left to gain, and the gap of the working set are small enough.
@@ -97,12 +113,13 @@ class Subspace:
         with _blas().limit(limits=1, user_api="blas"):
             self._minimise(enough, max_gap, limit)
             if max_gap > DUAL_GAP:  # it was not looked at
-                self._expand()
+                if not self._expanded:
+                    self._expand()
                 self.close_gap(DUAL_GAP)
 
     def _minimise(self, enough: float, max_gap: float, limit: int) -> None:
         gains: list[float] = []
-        self._cap = TURNS
+        self._cap, stale = TURNS, STALE
         for _ in range(limit):
             self._expand()
             possible, asked = self._possible(), enough * self.objective
@@ -112,13 +129,13 @@ class Subspace:
                 self.remaining = max(self.remaining, possible)
                 return
             before = self.objective
-            if not self._newton_step(asked, fine=self.remaining <= asked):
+            if len(gains) > 1 and gains[-1] > SLOW * gains[-2]:
+                stale *= 0.1
+            if not self._newton_step(asked, stale, fine=self.remaining <= asked):
                 self.remaining, self.stuck = possible, True
                 return
             gains.append(before - self.objective)
-            if len(gains) > 1 and gains[-1] > SLOW * gains[-2]:
-                self.store.gram = None  # if it was of older weights, that is what holds us up
-            self.remaining = max(SAFETY * extrapolated(gains), 2.0 * self._left)
+            self.remaining = max(SAFETY * (1.0 + self._off / OFF) * extrapolated(gains), 2.0 * self._left)
 
     def close_gap(self, asked: float) -> float:
         """The duality gap of the problem restricted to the working set; `dual_margins` is where its dual point is from.
@@ -167,13 +184,13 @@ class Subspace:
                 break
 
     def _descend_known(self, order: Int64, g: Float64, level: float, d: Float64) -> bool:
-        """The same on the last Gram matrix, if it has all these features."""
-        known, position = self.store.gram, self.position[order]
-        if known is None or not np.isin(position, known.position, assume_unique=True).all():
+        """The same on the last Gram matrix, if it has all but few of these features."""
+        position = self.position[order]
+        known = extended(self.store, position)
+        if known is None:
             return False
-        rows = np.searchsorted(known.position, position)
         step = np.zeros(order.size)
-        G = known.G[np.ix_(rows, rows)]
+        G = known.of(position)
         subspace_kernels.descend_gram(G, g[order], step.copy(), step, level, DUAL_CYCLES, DUAL_SHARE, 0.0)
         d[order] = step
         return True
@@ -189,6 +206,7 @@ class Subspace:
 
     def _expand(self) -> None:
         """The quadratic model at β: residual, weights, slopes, and the Hessian's diagonal."""
+        self._expanded = True
         kernels.working_response(self.margins, self._signed, self._working)
         subspace_kernels.unpack(self._working, self._signed, LEAST_WEIGHT, self.r, self.w)
         self.store.sums(self.slots, self.r, self.w, self.g, self.h)
@@ -197,13 +215,13 @@ class Subspace:
         """What single coordinates could gain, each by itself, summed."""
         return float(single_gains(self.g, self.h, self.beta, self.lam).sum())
 
-    def _newton_step(self, enough: float, *, fine: bool) -> bool:
+    def _newton_step(self, enough: float, stale: float, *, fine: bool) -> bool:
         """Minimise the model roughly, search along the step, make it; False where there is none."""
         self.steps += 1
-        model = _Model(self, FINE_STALE if fine else STALE)
+        model = _Model(self, min(stale, FINE_STALE) if fine else stale)
         ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (0.02 * enough, SHARE)))
         self.cycles += model.cycles
-        self._left = model.left
+        self._left, self._off = model.left, model.off
         alpha = self._move(model.d)
         if alpha == 1.0 and not ended:
             self._cap = min(2 * self._cap, MOST_TURNS)
@@ -229,7 +247,7 @@ class Subspace:
             found = Found(1.0, found.at_one, found.at_one, found.descent)
         kernels.move_coefficients(self.beta, found.alpha, *step)
         kernels.move(self.margins, found.alpha, dmargins)
-        self.objective = found.objective
+        self.objective, self._expanded = found.objective, False
         return found.alpha
 
 
@@ -243,6 +261,7 @@ class _Model:
         self._order = np.flatnonzero(((at.beta != 0.0) | (np.abs(at.g) > NEAR * at.lam)) & (at.h > 0.0))
         self.cycles = 0
         self.left = 0.0  # what more cycles would gain, if they go on as the last two
+        self.off = 0.0  # the relative distance of the weights that the Gram matrix stands for
 
     def descend(self, limit: int, least: float, share: float) -> bool:
         """Cycles of coordinate descent find the face, conjugate gradients go along it, by turns.
@@ -277,9 +296,7 @@ class _Model:
     def _gram_pays(self) -> bool:
         """Is the Gram matrix, k² n multiplications by BLAS, cheaper than the cycles that it spares?"""
         at, k = self._at, self._order.size
-        kind, lo, hi = at.store.arrays[:3]
-        slots = at.slots[self._order]
-        entries = float(np.where(kind[slots] == subspace_kernels.DENSE, 0.25 * at.r.size, hi[slots] - lo[slots]).sum())
+        entries = float(at.store.entries(at.slots[self._order]).sum())
         return bool(0 < k <= MOST_GRAM and k * k * at.r.size * GRAM_COST < SPARED * entries)
 
     def _by_gram(self, least: float, share: float) -> bool:
@@ -301,19 +318,12 @@ class _Model:
         return bool(ended)
 
     def _gram(self) -> Float64:
-        """XᵀWX over the order: the last one, with rows for what is new, while it will do, or else a fresh one."""
+        """XᵀWX over the order, for weights that are nearly the model's."""
         at, wanted = self._at, self._at.position[self._order]
-        last = at.store.gram
-        if last is not None and float(np.abs(at.w - last.w).sum()) <= self._stale * float(last.w.sum()):
-            new = wanted[~np.isin(wanted, last.position, assume_unique=True)]
-            if new.size <= NEW_SHARE * last.position.size:
-                at.store.gram = last = _extended(at.store, last, new) if new.size else last
-                rows = np.searchsorted(last.position, wanted)
-                return last.G[np.ix_(rows, rows)]
-        slots = at.slots[self._order]
-        G = gram_matrix(at.store, slots, at.w)
-        G.flat[:: slots.size + 1] = at.h[self._order] * (1.0 + 1e-6)  # rounding must leave no direction flat
-        at.store.gram = Gram(wanted, G, at.w.copy())
+        gram = gram_for(at.store, wanted, at.w, self._stale)
+        self.off = float(np.abs(at.w - gram.w).sum()) / float(at.w.sum())
+        G = gram.of(wanted)
+        G.flat[:: wanted.size + 1] *= 1.0 + 1e-6  # rounding must leave no direction flat
         return G
 
     def _along_face(self, share: float, least: float) -> float:
@@ -378,13 +388,13 @@ class _Model:
             return lambda residual: residual / h
         scale, last = float(at.w.sum()), at.store.stiff
         if last is None or last.changed(at.position[face[stiff]], at.w / scale):
-            G = gram_matrix(at.store, at.slots[face[stiff]], at.w / scale)
-            G.flat[:: stiff.size + 1] *= 1.0 + 1e-5  # rounding must leave it positive definite
-            at.store.stiff = last = Gram(at.position[face[stiff]], G, at.w / scale)
+            weights = heaviest(at.w / scale, STIFF_LEFT)
+            G = weighed(at.store, at.position[face[stiff]], weights)
+            np.fill_diagonal(G, np.maximum(G.diagonal(), at.h[face[stiff]] / scale) * (1.0 + 1e-5))  # positive definite
+            at.store.stiff = last = Gram(at.position[face[stiff]], G, weights)
         here = np.flatnonzero(np.isin(at.position[face], last.position, assume_unique=True))
-        rows = np.searchsorted(last.position, at.position[face[here]])
         try:
-            factor = cho_factor(scale * last.G[np.ix_(rows, rows)], lower=True, check_finite=False)
+            factor = cho_factor(scale * last.of(at.position[face[here]]), lower=True, check_finite=False)
         except LinAlgError:  # columns that depend on each other beyond float32: the diagonal serves
             return lambda residual: residual / h
 
@@ -398,56 +408,13 @@ class _Model:
     def _stiff_count(self, face: Int64) -> int:
         """As many as have a Gram matrix that costs no more than a few iterations."""
         at = self._at
-        kind, lo, hi = at.store.arrays[:3]
-        slots = at.slots[face]
-        entries = float(np.where(kind[slots] == subspace_kernels.DENSE, 0.25 * at.r.size, hi[slots] - lo[slots]).sum())
+        entries = float(at.store.entries(at.slots[face]).sum())
         return min(int(np.sqrt(STIFF_ITERATIONS * 2.0 * entries / (GRAM_COST * at.r.size))), face.size)
 
     def _value(self, d: Float64, r: Float64) -> float:
         at = self._at
         loss = subspace_kernels.model_loss(self._start, r, at.w)
         return float(loss + at.lam * subspace_kernels.l1_norm(at.beta, d))
-
-
-def gram_matrix(store: Store, slots: Int64, w: Float64, first_row: int = 0) -> Float64:
-    """XᵀWX over these columns: products in float32, a stretch of examples at a time, summed in float64.
-
-    first_row: rows before it are left out.
-    """
-    kind, lo, hi, start, *lists = store.arrays
-    root, k = np.sqrt(w).astype(np.float32), slots.size
-
-    def part(begin: int, end: int) -> Float64:
-        G, room = np.zeros((k - first_row, k)), np.empty((k, min(STRETCH, end - begin)), np.float32)
-        cursor = np.empty(k, np.int64)
-        subspace_kernels.seek(slots, lo, hi, lists[0], begin, cursor)
-        for first in range(begin, end, STRETCH):
-            last = min(first + STRETCH, end)
-            subspace_kernels.spread_scaled(slots, kind, start, lo, hi, *lists, cursor, root, first, last, room)
-            here = room[:, : last - first]
-            G += here[first_row:] @ here.T
-        return G
-
-    G, *others = in_parts(w.size, part, worth=2 * STRETCH)
-    for other in others:
-        G += other
-    return G
-
-
-def _extended(store: Store, old: Gram, new: Int64) -> Gram:
-    """A Gram matrix with rows and columns for further features, by the weights it was formed with."""
-    # A feature that has left the store cannot be multiplied with, and has no part in the working set.
-    kept = np.flatnonzero(np.isin(old.position, store.missing(old.position), invert=True))
-    position = np.concatenate((old.position[kept], new))
-    k, m = kept.size, new.size
-    rows = gram_matrix(store, store.slots(position), old.w, first_row=k)
-    G = np.empty((k + m, k + m))
-    G[:k, :k] = old.G[np.ix_(kept, kept)]
-    G[k:], G[:k, k:] = rows, rows[:, :k].T
-    own = np.arange(k, k + m)
-    G[own, own] *= 1.0 + 1e-6
-    order = np.argsort(position)
-    return Gram(position[order], G[np.ix_(order, order)], old.w)
 
 
 def _solve_face(G: Float64, q: Float64, beta: Float64, d: Float64, lam: float) -> bool:
@@ -460,9 +427,10 @@ def _solve_face(G: Float64, q: Float64, beta: Float64, d: Float64, lam: float) -
         return False
     now = beta[face] + d[face]
     try:
-        step = np.linalg.solve(G[np.ix_(face, face)], q[face] - lam * np.sign(now))
-    except np.linalg.LinAlgError:
+        factor = cho_factor(G[np.ix_(face, face)], lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
         return False
+    step = cho_solve(factor, q[face] - lam * np.sign(now), check_finite=False)
     crossing = (now + step) * now < 0.0
     reach = np.where(crossing, -now / np.where(crossing, step, 1.0), 1.0)
     scale = float(reach.min())

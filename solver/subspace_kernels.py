@@ -307,23 +307,31 @@ def spread_scaled(
     dense: Float32,
     cursor: Int64,
     root: Float32,
-    first: int,
-    last: int,
+    chosen: Int64,
+    place: Int32,
     out: Float32,
 ) -> None:
-    # out[:, :last - first] = (root[:, None] * X[:, slots])[first:last].T; cursor[c] is where column c has got to
+    # out[:, :chosen.size] = (root[:, None] * X[:, slots])[chosen].T; cursor[c] is where column c has got to,
+    # place[chosen] = np.arange(chosen.size); all other examples have one place, the last of out, which is of no use
+    last = chosen.max()
     for c in range(slots.size):
         s = slots[c]
         if kind[s] == DENSE:
-            for i in range(first, last):
-                out[c, i - first] = dense[at[s], i] * root[i]
+            for e in range(chosen.size):
+                out[c, e] = dense[at[s], chosen[e]] * root[chosen[e]]
             continue
-        out[c, : last - first] = np.float32(0.0)
+        out[c, : chosen.size] = np.float32(0.0)
         k = cursor[c]
-        while k < hi[s] and indices[k] < last:
-            i = indices[k]
-            out[c, i - first] = root[i] * (data[k + at[s] - lo[s]] if kind[s] == VALUED else np.float32(1.0))
-            k += 1
+        if kind[s] == ONES:
+            while k < hi[s] and indices[k] <= last:
+                i = np.uint32(indices[k])
+                out[c, np.uint32(place[i])] = root[i]
+                k += 1
+        else:
+            while k < hi[s] and indices[k] <= last:
+                i = np.uint32(indices[k])
+                out[c, np.uint32(place[i])] = root[i] * data[k + at[s] - lo[s]]
+                k += 1
         cursor[c] = k
 
 

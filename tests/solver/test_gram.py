@@ -1,0 +1,129 @@
+"""Gram matrices of the store's columns: against dense products, as weights and features change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from solver import Examples, ThreadBlocks
+from solver.gram import NEW_SHARE, extended, gram_for, heaviest, weighed
+from solver.store import Store
+
+
+def filled_store(X: Any) -> Store:
+    """A store with all columns of X in it."""
+    n, p = X.shape
+    store, position = Store(n, p, 10**9), np.arange(p)
+    with ThreadBlocks.from_csc(sparse.csc_matrix(X), Examples.of(np.resize([1, -1], n)), 1) as blocks:
+        (columns,) = blocks.columns([position])
+        store.add(position, columns)
+    return store
+
+
+def mixed(n: int = 300, p: int = 20, seed: int = 0) -> Any:
+    """Columns of all kinds: ones, valued, dense, and an empty one."""
+    rng = np.random.default_rng(seed)
+    X = np.zeros((n, p), np.float32)
+    for j in range(p - 1):
+        at = rng.random(n) < (0.1, 0.3, 1.0)[j % 3]
+        X[at, j] = 1.0 if j % 2 else rng.normal(size=at.sum())
+    return X
+
+
+def close(found: Any, X: Any, position: Any, w: Any) -> None:
+    columns = X[:, position].astype(np.float64)
+    np.testing.assert_allclose(found, columns.T @ (w[:, None] * columns), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [3, 300, 10_000])
+def test_weights_of_any_sign_and_none(n: int) -> None:
+    X, rng = mixed(n), np.random.default_rng(1)
+    w = rng.normal(size=n) * (rng.random(n) < 0.5)
+    position = np.array([1, 2, 3, 6, 19])
+    close(weighed(filled_store(X), position, w), X, position, w)
+    close(weighed(filled_store(X), position, np.zeros(n)), X, position, np.zeros(n))
+
+
+def test_rows_from_one_on() -> None:
+    X, w = mixed(), np.linspace(0.1, 1.0, 300)
+    store, position = filled_store(X), np.arange(20)
+    rows = weighed(store, position, w, first_row=15)
+    np.testing.assert_allclose(rows, weighed(store, position, w)[15:], rtol=1e-5, atol=1e-4)
+
+
+def test_the_heaviest_leave_no_more_than_they_may() -> None:
+    w = np.array([0.5, -0.1, 0.2, 0.0, -3.0])
+    np.testing.assert_array_equal(heaviest(w, 0.31), [0.5, 0, 0, 0, -3.0])
+    np.testing.assert_array_equal(heaviest(w, 0.29), [0.5, 0, 0.2, 0, -3.0])
+    np.testing.assert_array_equal(heaviest(w, 0.0), w)
+    np.testing.assert_array_equal(heaviest(w, 10.0), np.zeros(5))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_it_follows_the_weights(scale: float) -> None:
+    """What it holds is XᵀWX for the weights it says, and these are as near as asked."""
+    X, rng = mixed(), np.random.default_rng(2)
+    store, w = filled_store(X), rng.random(300)
+    for _ in range(6):
+        position = np.sort(rng.choice(20, 18, replace=False))
+        found = gram_for(store, position, w, 0.1)
+        assert np.isin(position, found.position).all()
+        close(found.G, X, found.position, found.w)
+        assert (found.w >= 0).all()
+        assert np.abs(found.w - w).sum() <= 0.1 * w.sum()
+        w = scale * w * np.exp(0.5 * rng.normal(size=300))
+
+
+def test_small_changes_cost_nothing_and_those_in_proportion_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, w = mixed(), np.linspace(0.1, 1.0, 300)
+    store, position = filled_store(X), np.arange(19)
+    gram_for(store, position, w, 0.1)
+    monkeypatch.setattr("solver.gram.weighed", None)
+    for factor in (1.01, 1e-6):
+        w = factor * w
+        close(gram_for(store, position, w, 0.1).G, X, position, store.gram.w)  # type: ignore[union-attr]
+        assert np.abs(store.gram.w - w).sum() <= 0.1 * w.sum()  # type: ignore[union-attr]
+
+
+def test_an_update_takes_the_examples_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, w = mixed(), np.linspace(0.1, 1.0, 300)
+    store, position, used = filled_store(X), np.arange(19), list[list[int]]()
+    gram_for(store, position, w, 0.01)
+
+    def watched(store: Store, position: Any, w: Any, first_row: int = 0) -> Any:
+        used.append(list(np.flatnonzero(w)))
+        return weighed(store, position, w, first_row)
+
+    monkeypatch.setattr("solver.gram.weighed", watched)
+    w = w.copy()
+    w[[7, 200]] = [20.0, 0.0]
+    found = gram_for(store, position, w, 0.01)
+    assert used == [[7, 200]]
+    close(found.G, X, position, found.w)
+
+
+def test_it_is_extended_by_few_features_only() -> None:
+    X, w = mixed(), np.linspace(0.1, 1.0, 300)
+    store = filled_store(X)
+    assert extended(store, np.arange(3)) is None
+    gram_for(store, np.arange(2, 18), w, 0.1)
+    many = np.arange(int(2 + 16 + NEW_SHARE * 16) + 1)
+    assert extended(store, many) is None
+    found = extended(store, np.array([0, 3, 18]))
+    assert found is not None
+    assert list(found.position) == [0, *range(2, 19)]
+    close(found.G, X, found.position, found.w)
+
+
+def test_features_that_left_the_store_are_dropped_when_it_is_extended() -> None:
+    X, w = mixed(), np.linspace(0.1, 1.0, 300)
+    store = filled_store(X)
+    gram_for(store, np.arange(10), w, 0.1)
+    store.keep(np.arange(5, 15))
+    found = extended(store, np.arange(5, 11))
+    assert found is not None
+    assert list(found.position) == list(range(5, 11))
+    close(found.G, X, found.position, found.w)
