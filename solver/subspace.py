@@ -6,40 +6,25 @@ features. Proximal Newton: a quadratic model at the iterate, a few cycles of coo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
 
 from solver import kernels, subspace_kernels
 from solver.arrays import Coefficients, Float64, Int64
 from solver.examples import Examples
 from solver.gap import duality_gap
-from solver.gram import extended, gram_for, heaviest, weighed
 from solver.linesearch import Direction, Found, Ray, line_search
 from solver.options import SolverOptions
-from solver.store import Gram, Store
+from solver.quadratic import Model, Quadratic
+from solver.store import Store
 
-CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
-ITERATIONS = 40  # of conjugate gradients on a face
-ALONE = 10  # cycles of coordinate descent in a turn where conjugate gradients do not help
-SCALES = (1.0, 0.25, 0.0625)  # of the step along a face, tried in turn
-FLAT = 1e-6  # of the curvature that columns would have if none depended on others: less is none
-GRAM_CYCLES = 20  # of coordinate descent on a Gram matrix, before the face is solved exactly
-GRAM_FACES = 30  # solved on one model
-GRAM_SHARE = 0.01  # there, how much further cycles go on, compared with cycles over columns
-DUAL_STEPS, DUAL_CYCLES = 4, 40  # towards a better dual point, and of coordinate descent in each, at the most
+DUAL_STEPS = 4  # towards a better dual point, at the most
 DUAL_GAP = 8e-3  # where no gap is asked for, a dual point good enough for this one is looked for all the same
+DUAL_TURNS = 4  # of cycles and conjugate gradients, for each
 DUAL_SHARE = 0.01  # a cycle that gains less than this share of the total is the last of a step
-STIFF_ITERATIONS = 8  # of conjugate gradients, that the Gram matrix of the stiffest columns may cost
-STIFF_LEFT = 0.02  # of the weights may be left out of it
-LEAST_STIFF = 20  # of them are worth one
-MOST_GRAM = 3000  # columns that a Gram matrix is formed of
-GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a column in a cycle
-SPARED = 30  # cycles over the columns that a Gram matrix spares
 STALE = 0.15  # relative change of the weights up to which a Gram matrix is used again
 FINE_STALE = 0.02  # the same, once only the gap is left to close
 SLOW = 0.3  # Newton steps that gain on each other by less are waiting for a better Gram matrix
@@ -48,12 +33,9 @@ MOST_TURNS = 10  # once steps of full length say that the model holds
 SHARE = 0.1  # a cycle that lowers the model by less than this share of the best one is the last
 FINE_SHARE = 0.01  # the same, once only the gap is left to close
 LEAST_WEIGHT = 1e-10  # w is held above this, so that examples far on one side leave the model bounded
-NEAR = 0.9  # a coefficient at zero whose slope is below this share of λ sits out a Newton step
 LEAST_LEFT = 0.25  # of the last step's gain is taken to be left after it, however fast steps are closing in
 SAFETY = 2.0  # what is left may be so much more than it seems
-OFF = (
-    0.05  # and as much again for each such share of the weights that a Gram matrix, which hides slow directions, is off
-)
+OFF = 0.05  # and so much more again for each such share by which the Gram matrix's weights are off: it hides slow ways
 SLOWEST = 0.95  # Newton steps are taken to gain at least this factor on each other, when extrapolated
 ROUNDING = 1e-14  # a relative rise of f that is no rise
 
@@ -162,38 +144,15 @@ class Subspace:
 
         The residual nearest in the norm of the Hessian is that of a lasso: min ½ Σ (r − w Xd)²/w + level ‖d‖₁.
         """
-        d = np.zeros(self.position.size)
-        order = np.flatnonzero((np.abs(g) > NEAR * self.lam) & (self.h > 0.0))
-        if not self._descend_known(order, g, level, d):
-            self._descend_listed(order, level, d)
-        chosen = np.flatnonzero(d)
-        return self.dual_margins + self.store.product(self.slots[chosen], d[chosen])
-
-    def _descend_listed(self, order: Int64, level: float, d: Float64) -> None:
-        """Cycles of coordinate descent on that lasso, over the columns."""
-        none = np.zeros(self.position.size)
         working = np.empty((2, self.margins.size))
         kernels.working_response(self.dual_margins, self._signed, working)
-        count, slack, total = order.size, np.inf, 0.0
-        for _ in range(DUAL_CYCLES):
-            count, slack, gain = subspace_kernels.descend(
-                self.slots, *self.store.arrays, none, self.h, level, working[0], self.w, d, order, count, slack
-            )
-            total += gain
-            if gain <= DUAL_SHARE * total:
-                break
+        model = Model(self._quadratic(np.zeros(self.position.size), level, working[0], g), np.inf)
+        model.descend(DUAL_TURNS, 0.0, DUAL_SHARE)
+        chosen = np.flatnonzero(model.d)
+        return self.dual_margins + self.store.product(self.slots[chosen], model.d[chosen])
 
-    def _descend_known(self, order: Int64, g: Float64, level: float, d: Float64) -> bool:
-        """The same on the last Gram matrix, if it has all but few of these features."""
-        position = self.position[order]
-        known = extended(self.store, position)
-        if known is None:
-            return False
-        step = np.zeros(order.size)
-        G = known.of(position)
-        subspace_kernels.descend_gram(G, g[order], step.copy(), step, level, DUAL_CYCLES, DUAL_SHARE, 0.0)
-        d[order] = step
-        return True
+    def _quadratic(self, beta: Float64, lam: float, r: Float64, g: Float64) -> Quadratic:
+        return Quadratic(self.store, self.position, self.slots, beta, lam, r, self.w, g, self.h)
 
     def _gap_from(self, margins: Float64, g: Float64) -> float:
         return duality_gap(self.objective, margins, self._signed, self.lam, float(np.abs(g).max(initial=0.0)))
@@ -218,7 +177,7 @@ class Subspace:
     def _newton_step(self, enough: float, stale: float, *, fine: bool) -> bool:
         """Minimise the model roughly, search along the step, make it; False where there is none."""
         self.steps += 1
-        model = _Model(self, min(stale, FINE_STALE) if fine else stale)
+        model = Model(self._quadratic(self.beta, self.lam, self.r, self.g), min(stale, FINE_STALE) if fine else stale)
         ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (0.02 * enough, SHARE)))
         self.cycles += model.cycles
         self._left, self._off = model.left, model.off
@@ -249,197 +208,6 @@ class Subspace:
         kernels.move(self.margins, found.alpha, dmargins)
         self.objective, self._expanded = found.objective, False
         return found.alpha
-
-
-class _Model:
-    """The quadratic model at β: coordinate descent in d = Δβ, and conjugate gradients."""
-
-    def __init__(self, at: Subspace, stale: float) -> None:
-        self._at, self._stale = at, stale
-        self.d = np.zeros(at.position.size)
-        self._start = at.r.copy()
-        self._order = np.flatnonzero(((at.beta != 0.0) | (np.abs(at.g) > NEAR * at.lam)) & (at.h > 0.0))
-        self.cycles = 0
-        self.left = 0.0  # what more cycles would gain, if they go on as the last two
-        self.off = 0.0  # the relative distance of the weights that the Gram matrix stands for
-
-    def descend(self, limit: int, least: float, share: float) -> bool:
-        """Cycles of coordinate descent find the face, conjugate gradients go along it, by turns.
-
-        Ends when a cycle after a run along the face gains less than `share` of all that was gained, or `least`, and
-        True is returned; or at the limit of turns.
-        """
-        if self._gram_pays():
-            return self._by_gram(least, share)
-        at, count, slack, total = self._at, self._order.size, np.inf, 0.0
-        along, cycles = True, CYCLES
-        for turn in range(limit):
-            for _ in range(cycles):
-                count, slack, gain = subspace_kernels.descend(
-                    at.slots, *at.store.arrays, at.beta, at.h, at.lam, at.r, at.w, self.d, self._order, count, slack
-                )
-                self.cycles += 1
-                total += gain
-                if gain <= max(share * total, least):
-                    break
-            self.left = 2.0 * gain
-            if turn and gain <= max(share * total, least):
-                return True
-            if along:
-                face = self._along_face(share, max(least, 0.1 * share * total))
-                total += face
-                # Where columns depend on each other, signs change before anything is gained: cycles do better.
-                along = face > gain
-            cycles = 1 if along else ALONE
-        return False
-
-    def _gram_pays(self) -> bool:
-        """Is the Gram matrix, k² n multiplications by BLAS, cheaper than the cycles that it spares?"""
-        at, k = self._at, self._order.size
-        entries = float(at.store.entries(at.slots[self._order]).sum())
-        return bool(0 < k <= MOST_GRAM and k * k * at.r.size * GRAM_COST < SPARED * entries)
-
-    def _by_gram(self, least: float, share: float) -> bool:
-        """Minimise the model all but exactly, by coordinate descent on the Gram matrix: no pass over the examples."""
-        at = self._at
-        order, G = self._order, self._gram()
-        q, beta, d = at.g[order], at.beta[order], np.zeros(order.size)
-        ended = False
-        for face in range(GRAM_FACES):
-            cycles, gain = subspace_kernels.descend_gram(
-                G, q, beta, d, at.lam, GRAM_CYCLES, GRAM_SHARE * share, GRAM_SHARE * least
-            )
-            ended = cycles < GRAM_CYCLES
-            if (face and ended) or not _solve_face(G, q, beta, d, at.lam):
-                break
-        self.d[order] = d
-        self.cycles += 1
-        self.left = 2.0 * gain
-        return bool(ended)
-
-    def _gram(self) -> Float64:
-        """XᵀWX over the order, for weights that are nearly the model's."""
-        at, wanted = self._at, self._at.position[self._order]
-        gram = gram_for(at.store, wanted, at.w, self._stale)
-        self.off = float(np.abs(at.w - gram.w).sum()) / float(at.w.sum())
-        G = gram.of(wanted)
-        G.flat[:: wanted.size + 1] *= 1.0 + 1e-6  # rounding must leave no direction flat
-        return G
-
-    def _along_face(self, share: float, least: float) -> float:
-        """Conjugate gradients over the coefficients that are not zero, their signs held; returns the gain."""
-        at = self._at
-        face = np.flatnonzero(at.beta + self.d)
-        if face.size < 2:
-            return 0.0
-        before, old, kept = self._value(self.d, at.r), self.d[face], at.r.copy()
-        signs = np.sign(at.beta[face] + old)
-        step = self._conjugate(face, signs, share, least)
-        for scale in SCALES:
-            # Coefficients that would change sign stop at zero.
-            stays = (at.beta[face] + old + scale * step) * signs > 0.0
-            new = np.where(stays, old + scale * step, -at.beta[face])
-            at.r[:] = kept - at.w * at.store.product(at.slots[face], new - old)
-            self.d[face] = new
-            gain = before - self._value(self.d, at.r)
-            if gain >= 0.0:
-                return gain
-        self.d[face], at.r[:] = old, kept
-        return 0.0
-
-    def _conjugate(self, face: Int64, signs: Float64, share: float, least: float) -> Float64:
-        """Solve H δ = −∇ on the face, preconditioned, until an iteration gains little."""
-        at = self._at
-        slots, h, precondition = at.slots[face], at.h[face], self._preconditioner(face)
-        residual, image = np.empty(slots.size), np.empty(slots.size)
-        at.store.slopes(slots, at.r, residual)
-        residual -= at.lam * signs
-        step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
-        last = np.inf
-        for _ in range(ITERATIONS):
-            scaled = precondition(residual)
-            energy = float(residual @ scaled)
-            if energy <= 0.0:
-                break
-            direction = scaled + (energy / last) * direction
-            last = energy
-            at.store.slopes(slots, at.w * at.store.product(slots, direction), image)
-            bend = float(direction @ image)
-            if bend <= FLAT * float(direction @ (h * direction)):
-                break
-            alpha = energy / bend
-            step += alpha * direction
-            residual -= alpha * image
-            self.cycles += 1
-            total += 0.5 * alpha * energy
-            if 0.5 * alpha * energy <= max(0.1 * share * total, least):
-                break
-        return step
-
-    def _preconditioner(self, face: Int64) -> Callable[[Float64], Float64]:
-        """H's diagonal, but for the stiffest columns, those with the largest curvature, their own Gram matrix.
-
-        They are the well filled ones, which overlap the most and hold conjugate gradients up. The matrix need not be
-        fresh to be of use: it is formed anew when most of them, or the weights' proportions, have changed.
-        """
-        at, h = self._at, self._at.h[face]
-        stiff = np.sort(np.argsort(-h, kind="stable")[: self._stiff_count(face)])
-        if stiff.size < LEAST_STIFF:
-            return lambda residual: residual / h
-        scale, last = float(at.w.sum()), at.store.stiff
-        if last is None or last.changed(at.position[face[stiff]], at.w / scale):
-            weights = heaviest(at.w / scale, STIFF_LEFT)
-            G = weighed(at.store, at.position[face[stiff]], weights)
-            np.fill_diagonal(G, np.maximum(G.diagonal(), at.h[face[stiff]] / scale) * (1.0 + 1e-5))  # positive definite
-            at.store.stiff = last = Gram(at.position[face[stiff]], G, weights)
-        here = np.flatnonzero(np.isin(at.position[face], last.position, assume_unique=True))
-        try:
-            factor = cho_factor(scale * last.of(at.position[face[here]]), lower=True, check_finite=False)
-        except LinAlgError:  # columns that depend on each other beyond float32: the diagonal serves
-            return lambda residual: residual / h
-
-        def precondition(residual: Float64) -> Float64:
-            scaled = residual / h
-            scaled[here] = cho_solve(factor, residual[here], check_finite=False)
-            return scaled
-
-        return precondition
-
-    def _stiff_count(self, face: Int64) -> int:
-        """As many as have a Gram matrix that costs no more than a few iterations."""
-        at = self._at
-        entries = float(at.store.entries(at.slots[face]).sum())
-        return min(int(np.sqrt(STIFF_ITERATIONS * 2.0 * entries / (GRAM_COST * at.r.size))), face.size)
-
-    def _value(self, d: Float64, r: Float64) -> float:
-        at = self._at
-        loss = subspace_kernels.model_loss(self._start, r, at.w)
-        return float(loss + at.lam * subspace_kernels.l1_norm(at.beta, d))
-
-
-def _solve_face(G: Float64, q: Float64, beta: Float64, d: Float64, lam: float) -> bool:
-    """Go to the minimum over the coefficients that are not zero, or up to where the first of them becomes zero.
-
-    d and q = g − Gd are changed in place. False where there is no face, or no way to solve on it.
-    """
-    face = np.flatnonzero(beta + d)
-    if face.size == 0:
-        return False
-    now = beta[face] + d[face]
-    try:
-        factor = cho_factor(G[np.ix_(face, face)], lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        return False
-    step = cho_solve(factor, q[face] - lam * np.sign(now), check_finite=False)
-    crossing = (now + step) * now < 0.0
-    reach = np.where(crossing, -now / np.where(crossing, step, 1.0), 1.0)
-    scale = float(reach.min())
-    change = scale * step
-    new = d[face] + change
-    new[crossing & (reach <= scale)] = -beta[face][crossing & (reach <= scale)]
-    q -= G[:, face] @ (new - d[face])
-    d[face] = new
-    return bool(np.isfinite(d).all())
 
 
 def extrapolated(gains: list[float]) -> float:

@@ -37,7 +37,7 @@ def test_a_preconditioner_that_cannot_be_factored_is_done_without(monkeypatch: p
         asked.append(1)
         raise LinAlgError
 
-    monkeypatch.setattr("solver.subspace.cho_factor", refuse)
+    monkeypatch.setattr("solver.quadratic.cho_factor", refuse)
     X, y = SETS["wide"](np.random.default_rng(1), 50)
     X.sort_indices()
     examples = Examples.of(y)
