@@ -29,14 +29,13 @@ from solver.path import falling, zero_solution
 from solver.records import Certificate, Log, warn_unless_met
 from solver.split import Iterate, SplitRounds
 from solver.store import Store
-from solver.subspace import Subspace, single_gains
+from solver.subspace import VIOLATES, Subspace, single_gains
 
 ENTER = 0.8  # a feature joins the first working set of a λ when its slope is above this share of λ
 LIMIT = 1_000_000  # features that one block may propose at a time
 MEMORY_SHARE = 0.25  # of the memory available, for the store, unless a budget is given
 FIRST, NEXT = 0.5, 0.3  # shares of tol that the first and the later searches of a λ may leave on the table
 OUTSIDE = 20.0  # what features outside the working set gain singly, they may gain so much more with the others
-VIOLATES = 0.02  # a slope outside the working set so far above λ, relatively, and single gains are not relied upon
 PART_STEPS = 5  # Newton steps over the part of a working set that fits
 PART_SHARE = 0.1  # of tol, which they may leave
 WELL_BEYOND = 0.5  # share of the budget that β's own columns take, from which the search is not tried again

@@ -17,17 +17,54 @@ STRETCH = 4096  # examples multiplied at a time
 NEW_SHARE = 0.25  # of its columns may be new for a Gram matrix to be extended, not formed anew
 CROWDED = 1.4  # times the features wanted: a Gram matrix of more drops the others before it is updated
 WORTH_TWO = 256  # examples from which a second thread is worth waking
-FRESH = 0.05
-UPDATED = 0.1  # of the change that is allowed may be left after an update
+FRESH = 0.05  # of the change that is allowed may be left out of a fresh Gram matrix
+UPDATED = 0.1  # the same, of an update
 
 
-def gram_for(store: Store, position: Int64, w: Float64, stale: float) -> Gram:
-    """XᵀWX over these features, and maybe others, for weights within `stale`, relatively, of w: kept in the store."""
-    last = extended(store, position)
+def gram_for(store: Store, position: Int64, w: Float64, stale: float, likely: Int64 | None = None) -> Gram:
+    """XᵀWX over these features, and maybe others, for weights within `stale`, relatively, of w: kept in the store.
+
+    likely: these and others that may be wanted soon; they come in with features that must, if they are few.
+    """
+    store.gram = _brought_up(store, position, w, stale, likely) or _fresh(store, position, w, stale)
+    return store.gram
+
+
+def _fresh(store: Store, position: Int64, w: Float64, stale: float) -> Gram:
+    weights = heaviest(w, FRESH * stale * float(w.sum()))
+    return Gram(position, weighed(store, position, weights), weights)
+
+
+def _brought_up(store: Store, position: Int64, w: Float64, stale: float, likely: Int64 | None) -> Gram | None:
+    """The last Gram matrix with what features it lacks, and the largest changes of weights; None if that costs more."""
+    last, total = store.gram, float(w.sum())
     if last is None:
-        last = Gram(position, np.zeros((position.size, position.size)), np.zeros(w.size))
-    store.gram = last = _updated(store, last, position, w, stale)
-    return last
+        return None
+    scale, change = _change(last.w, w)
+    if float(np.abs(change).sum()) <= stale * total:
+        change = np.zeros(0)
+    else:
+        change = heaviest(change, UPDATED * stale * total)
+        if np.count_nonzero(change) >= np.count_nonzero(heaviest(w, FRESH * stale * total)):
+            return None
+        if last.position.size > CROWDED * position.size:
+            kept, likely = np.intersect1d(last.position, position, assume_unique=True), None
+            store.gram = Gram(kept, last.of(kept), last.w)
+    last = extended(store, position, likely)
+    if last is None or (scale == 1.0 and not change.size):
+        return last
+    G, weights = scale * last.G, scale * last.w
+    if change.size:
+        G += weighed(store, last.position, change)
+        weights += change
+    return Gram(last.position, G, weights)
+
+
+def _change(old: Float64, w: Float64) -> tuple[float, Float64]:
+    """s and w − s·old: with s = 1, or, if that leaves less, with s for the same sum."""
+    plain, scale = w - old, float(w.sum()) / float(old.sum())
+    scaled = w - scale * old
+    return (scale, scaled) if np.abs(scaled).sum() < np.abs(plain).sum() else (1.0, plain)
 
 
 def heaviest(w: Float64, left: float) -> Float64:
@@ -39,30 +76,7 @@ def heaviest(w: Float64, left: float) -> Float64:
     return np.where(size >= least, w, 0.0)
 
 
-def _updated(store: Store, last: Gram, position: Int64, w: Float64, stale: float) -> Gram:
-    """The Gram matrix for weights near w: the last one if it will do, or with the largest changes added, or fresh."""
-    total, scale = float(w.sum()), 1.0
-    change = w - last.w
-    if last.w.any():
-        scale = total / float(last.w.sum())
-        in_proportion = w - scale * last.w
-        if np.abs(in_proportion).sum() < np.abs(change).sum():
-            change = in_proportion
-        else:
-            scale = 1.0
-    if float(np.abs(change).sum()) <= stale * total:
-        return last if scale == 1.0 else Gram(last.position, scale * last.G, scale * last.w)
-    change, fresh = heaviest(change, UPDATED * stale * total), heaviest(w, FRESH * stale * total)
-    if np.count_nonzero(fresh) <= np.count_nonzero(change) or not last.w.any():
-        return Gram(position, weighed(store, position, fresh), fresh)
-    if last.position.size > CROWDED * position.size:
-        last = Gram(position, last.of(position), last.w)
-    G = scale * last.G
-    G += weighed(store, last.position, change)
-    return Gram(last.position, G, scale * last.w + change)
-
-
-def extended(store: Store, position: Int64) -> Gram | None:
+def extended(store: Store, position: Int64, likely: Int64 | None = None) -> Gram | None:
     """The store's Gram matrix with rows and columns for those of these features that it lacks.
 
     None if they are too many, or there is no Gram matrix.
@@ -75,6 +89,9 @@ def extended(store: Store, position: Int64) -> Gram | None:
         return last
     if new.size > NEW_SHARE * last.position.size:
         return None
+    if likely is not None:
+        more = likely[~np.isin(likely, last.position, assume_unique=True)]
+        new = more if more.size <= NEW_SHARE * last.position.size else new
     # A feature that has left the store cannot be multiplied with, and has no part in the working set.
     kept = np.flatnonzero(np.isin(last.position, store.missing(last.position), invert=True))
     both = np.concatenate((last.position[kept], new))

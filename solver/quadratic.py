@@ -56,7 +56,8 @@ class Model:
         self._at, self._stale = at, stale
         self.d = np.zeros(at.position.size)
         self._start = at.r.copy()
-        self._order = np.flatnonzero(((at.beta != 0.0) | (np.abs(at.g) > NEAR * at.lam)) & (at.h > 0.0))
+        self.chosen = ((at.beta != 0.0) | (np.abs(at.g) > NEAR * at.lam)) & (at.h > 0.0)
+        self._order = np.flatnonzero(self.chosen)
         self.cycles = 0
         self.left = 0.0  # what more cycles would gain, if they go on as the last two
         self.off = 0.0  # the relative distance of the weights that the Gram matrix stands for
@@ -118,7 +119,7 @@ class Model:
     def _gram(self) -> Float64:
         """XᵀWX over the order, for weights that are nearly the model's."""
         at, wanted = self._at, self._at.position[self._order]
-        gram = gram_for(at.store, wanted, at.w, self._stale)
+        gram = gram_for(at.store, wanted, at.w, self._stale, at.position)
         self.off = float(np.abs(at.w - gram.w).sum()) / float(at.w.sum())
         G = gram.of(wanted)
         G.flat[:: wanted.size + 1] *= 1.0 + 1e-6  # rounding must leave no direction flat

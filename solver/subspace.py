@@ -24,6 +24,7 @@ from solver.store import Store
 DUAL_STEPS = 4  # towards a better dual point, at the most
 DUAL_GAP = 8e-3  # where no gap is asked for, a dual point good enough for this one is looked for all the same
 DUAL_TURNS = 4  # of cycles and conjugate gradients, for each
+DUAL_STALE = 0.5  # for that, a Gram matrix will do whose weights are off by so much, relatively
 DUAL_SHARE = 0.01  # a cycle that gains less than this share of the total is the last of a step
 STALE = 0.15  # relative change of the weights up to which a Gram matrix is used again
 FINE_STALE = 0.02  # the same, once only the gap is left to close
@@ -36,6 +37,7 @@ LEAST_WEIGHT = 1e-10  # w is held above this, so that examples far on one side l
 LEAST_LEFT = 0.25  # of the last step's gain is taken to be left after it, however fast steps are closing in
 SAFETY = 2.0  # what is left may be so much more than it seems
 OFF = 0.05  # and so much more again for each such share by which the Gram matrix's weights are off: it hides slow ways
+VIOLATES = 0.02  # a feature that no model had violates, when its slope is so far above λ, relatively
 SLOWEST = 0.95  # Newton steps are taken to gain at least this factor on each other, when extrapolated
 ROUNDING = 1e-14  # a relative rise of f that is no rise
 
@@ -67,6 +69,7 @@ class Subspace:
         self.steps = self.cycles = 0
         self.stuck = self._expanded = False
         self._left = self._off = 0.0
+        self._modelled = np.zeros(position.size, np.bool_)
 
     @property
     def coefficients(self) -> Coefficients:
@@ -107,7 +110,8 @@ class Subspace:
             possible, asked = self._possible(), enough * self.objective
             if possible == 0.0:
                 self.remaining = 0.0
-            if max(self.remaining, possible) <= asked and self.close_gap(max_gap) <= max_gap * self.objective:
+            settled = max(self.remaining, possible) <= asked and not self._violated_anew()
+            if settled and self.close_gap(max_gap) <= max_gap * self.objective:
                 self.remaining = max(self.remaining, possible)
                 return
             before = self.objective
@@ -146,7 +150,7 @@ class Subspace:
         """
         working = np.empty((2, self.margins.size))
         kernels.working_response(self.dual_margins, self._signed, working)
-        model = Model(self._quadratic(np.zeros(self.position.size), level, working[0], g), np.inf)
+        model = Model(self._quadratic(np.zeros(self.position.size), level, working[0], g), DUAL_STALE)
         model.descend(DUAL_TURNS, 0.0, DUAL_SHARE)
         chosen = np.flatnonzero(model.d)
         return self.dual_margins + self.store.product(self.slots[chosen], model.d[chosen])
@@ -174,13 +178,17 @@ class Subspace:
         """What single coordinates could gain, each by itself, summed."""
         return float(single_gains(self.g, self.h, self.beta, self.lam).sum())
 
+    def _violated_anew(self) -> bool:
+        """Does a feature violate |∂L/∂βⱼ| ≤ λ that the last model left out? Single gains say little of what it brings."""
+        return bool(((np.abs(self.g) > (1.0 + VIOLATES) * self.lam) & ~self._modelled).any())
+
     def _newton_step(self, enough: float, stale: float, *, fine: bool) -> bool:
         """Minimise the model roughly, search along the step, make it; False where there is none."""
         self.steps += 1
         model = Model(self._quadratic(self.beta, self.lam, self.r, self.g), min(stale, FINE_STALE) if fine else stale)
         ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (0.02 * enough, SHARE)))
         self.cycles += model.cycles
-        self._left, self._off = model.left, model.off
+        self._left, self._off, self._modelled = model.left, model.off, model.chosen
         alpha = self._move(model.d)
         if alpha == 1.0 and not ended:
             self._cap = min(2 * self._cap, MOST_TURNS)
