@@ -179,7 +179,7 @@ class Subspace:
         return float(single_gains(self.g, self.h, self.beta, self.lam).sum())
 
     def _violated_anew(self) -> bool:
-        """Does a feature violate |∂L/∂βⱼ| ≤ λ that the last model left out? Single gains say little of what it brings."""
+        """Does a feature violate |∂L/∂βⱼ| ≤ λ that the last model left out? Single gains say little of it."""
         return bool(((np.abs(self.g) > (1.0 + VIOLATES) * self.lam) & ~self._modelled).any())
 
     def _newton_step(self, enough: float, stale: float, *, fine: bool) -> bool:
