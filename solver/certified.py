@@ -32,6 +32,7 @@ from solver.store import Store
 from solver.subspace import VIOLATES, Subspace, single_gains
 
 ENTER = 0.8  # a feature joins the first working set of a λ when its slope is above this share of λ
+MOST, ENTER_MORE = 0.5, 0.1  # where that is more than this share of all features, the share of λ is this one
 LIMIT = 1_000_000  # features that one block may propose at a time
 MEMORY_SHARE = 0.25  # of the memory available, for the store, unless a budget is given
 FIRST, NEXT = 0.5, 0.3  # shares of tol that the first and the later searches of a λ may leave on the table
@@ -107,7 +108,7 @@ class CertifiedSearch:
     def _search(self, lam: float, log: Log) -> Certificate | None:
         """Steps 1 to 4; None where the working set is beyond the budget."""
         self._prepare(lam, log)
-        first = self._sweep(None, ENTER * lam)
+        first = self._entering(lam)
         working = self._affordable(self._beta.position, first, least=0.0)
         if working is None or not self._fetch(self._beta.position, working):
             return None
@@ -136,6 +137,14 @@ class CertifiedSearch:
                 return None
             working = wider
         return None
+
+    def _entering(self, lam: float) -> Sweep:
+        """Features with slopes that come near λ; where these are most of all, nearly all, if there is room."""
+        near = self._sweep(None, ENTER * lam)
+        if near.position.size < MOST * self._nbytes.size:
+            return near
+        more = self._sweep(None, ENTER_MORE * lam)
+        return more if int(more.nbytes.sum()) <= self._store.budget else near
 
     def _prepare(self, lam: float, log: Log) -> None:
         """See to it that the blocks know the slopes at β."""
@@ -254,7 +263,7 @@ class CertifiedSearch:
         margins = at.margins.copy()
         own = Coefficients(at.beta.position[mine], at.beta.value[mine])
         search = Subspace(self._store, chosen, own, margins, self._examples, lam)
-        search.minimise(PART_SHARE * self._options.tol, np.inf, PART_STEPS)
+        search.minimise(PART_SHARE * self._options.tol, np.inf, PART_STEPS, dual=False)
         return Iterate(
             _merged(held, search.coefficients), margins, search.objective + lam * float(np.abs(held.value).sum())
         )

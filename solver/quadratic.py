@@ -23,7 +23,7 @@ ALONE = 10  # cycles of coordinate descent in a turn where conjugate gradients d
 SCALES = (1.0, 0.25, 0.0625)  # of the step along a face, tried in turn
 FLAT = 1e-6  # of the curvature that columns would have if none depended on others: less is none
 GRAM_CYCLES = 20  # of coordinate descent on a Gram matrix, before the face is solved exactly
-GRAM_FACES = 30  # solved on one model
+GRAM_FACES = 10  # solved on one model
 GRAM_SHARE = 0.01  # there, how much further cycles go on, compared with cycles over columns
 STIFF_ITERATIONS = 8  # of conjugate gradients, that the Gram matrix of the stiffest columns may cost
 STIFF_LEFT = 0.02  # of the weights may be left out of it
@@ -217,25 +217,29 @@ class Model:
 
 
 def _solve_face(G: Float64, q: Float64, beta: Float64, d: Float64, lam: float) -> bool:
-    """Go to the minimum over the coefficients that are not zero, or up to where the first of them becomes zero.
+    """Go to the minimum over the coefficients that are not zero, those that would change sign stopping at zero.
 
-    d and q = g − Gd are changed in place. False where there is no face, or no way to solve on it.
+    Where that gains less than to go straight up to where the first of them becomes zero, go there. d and q = g − Gd
+    are changed in place. False where there is no face, or no way to solve on it.
     """
     face = np.flatnonzero(beta + d)
     if face.size == 0:
         return False
     now = beta[face] + d[face]
+    slope = q[face] - lam * np.sign(now)
     try:
         factor = cho_factor(G[np.ix_(face, face)], lower=True, overwrite_a=True, check_finite=False)
     except LinAlgError:
         return False
-    step = cho_solve(factor, q[face] - lam * np.sign(now), check_finite=False)
+    step = cho_solve(factor, slope, check_finite=False)
     crossing = (now + step) * now < 0.0
+    change = np.where(crossing, -now, step)
+    moved = G[:, face] @ change
     reach = np.where(crossing, -now / np.where(crossing, step, 1.0), 1.0)
     scale = float(reach.min())
-    change = scale * step
-    new = d[face] + change
-    new[crossing & (reach <= scale)] = -beta[face][crossing & (reach <= scale)]
-    q -= G[:, face] @ (new - d[face])
-    d[face] = new
+    if slope @ change - 0.5 * change @ moved[face] < (scale - 0.5 * scale**2) * float(slope @ step):
+        change = np.where(crossing & (reach <= scale), -now, scale * step)
+        moved = G[:, face] @ change
+    q -= moved
+    d[face] = np.where(change == -now, -beta[face], d[face] + change)
     return bool(np.isfinite(d).all())

@@ -89,15 +89,16 @@ class Subspace:
         if d.any():
             self._move(d)
 
-    def minimise(self, enough: float, max_gap: float, limit: int = 100) -> None:
+    def minimise(self, enough: float, max_gap: float, limit: int = 100, *, dual: bool = True) -> None:
         """Newton steps until `remaining`, what is left to gain, and the gap of the working set are small enough.
 
-        Both limits are relative to f as it falls. BLAS keeps to one thread meanwhile: its own are slow to wake for
-        small matrices, and where a large one is formed, both cores are put to work here.
+        Both limits are relative to f as it falls. dual: look for a good dual point even where no gap is asked for.
+        BLAS keeps to one thread meanwhile: its own are slow to wake for small matrices, and where a large one is
+        formed, both cores are put to work here.
         """
         with _blas().limit(limits=1, user_api="blas"):
             self._minimise(enough, max_gap, limit)
-            if max_gap > DUAL_GAP:  # it was not looked at
+            if dual and max_gap > DUAL_GAP:  # it was not looked at
                 if not self._expanded:
                     self._expand()
                 self.close_gap(DUAL_GAP)

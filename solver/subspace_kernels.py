@@ -178,6 +178,15 @@ def slopes(
 
 
 @kernel
+def _add_four(dense: Float32, rows: Int64, steps: Float64, out: Float64) -> None:
+    # out += dense[rows].T @ steps
+    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
+    p, q, r, s = steps[0], steps[1], steps[2], steps[3]
+    for i in range(out.size):
+        out[i] += (p * np.float64(a[i]) + q * np.float64(b[i])) + (r * np.float64(c[i]) + s * np.float64(d[i]))
+
+
+@kernel
 def product(
     slots: Int64,
     kind: UInt8,
@@ -190,11 +199,13 @@ def product(
     d: Float64,
     out: Float64,
 ) -> None:
-    # out += X[:, slots] @ d
+    # out += X[:, slots] @ d; dense columns four at a time, as `out` is read and written with each
+    four = np.empty(4, np.int64)
+    many = 0
     for c in range(slots.size):
-        if d[c] == 0.0:
-            continue
         s, step = slots[c], d[c]
+        if step == 0.0:
+            continue
         if kind[s] == ONES:
             for k in range(lo[s], hi[s]):
                 out[np.uint32(indices[k])] += step
@@ -202,8 +213,15 @@ def product(
             for k in range(lo[s], hi[s]):
                 out[np.uint32(indices[k])] += step * np.float64(data[k + at[s] - lo[s]])
         else:
-            for i in range(out.size):
-                out[i] += step * np.float64(dense[at[s], i])
+            four[many] = c
+            many += 1
+            if many == 4:
+                _add_four(dense, at[slots[four]], d[four], out)
+                many = 0
+    for q in range(many):
+        step, row = d[four[q]], at[slots[four[q]]]
+        for i in range(out.size):
+            out[i] += step * np.float64(dense[row, i])
 
 
 @kernel
