@@ -76,19 +76,26 @@ def heaviest(w: Float64, left: float) -> Float64:
     return np.where(size >= least, w, 0.0)
 
 
+def is_near(store: Store, position: Int64) -> bool:
+    """Does the store's Gram matrix have all but few of these features?"""
+    last = store.gram
+    if last is None:
+        return False
+    known = int(np.isin(position, last.position, assume_unique=True).sum())
+    return position.size - known <= NEW_SHARE * last.position.size
+
+
 def extended(store: Store, position: Int64, likely: Int64 | None = None) -> Gram | None:
     """The store's Gram matrix with rows and columns for those of these features that it lacks.
 
     None if they are too many, or there is no Gram matrix.
     """
     last = store.gram
-    if last is None:
+    if last is None or not is_near(store, position):
         return None
     new = position[~np.isin(position, last.position, assume_unique=True)]
     if new.size == 0:
         return last
-    if new.size > NEW_SHARE * last.position.size:
-        return None
     if likely is not None:
         more = likely[~np.isin(likely, last.position, assume_unique=True)]
         new = more if more.size <= NEW_SHARE * last.position.size else new

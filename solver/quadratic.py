@@ -14,7 +14,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from solver import subspace_kernels
 from solver.arrays import Float64, Int64
-from solver.gram import gram_for, heaviest, weighed
+from solver.gram import gram_for, heaviest, is_near, weighed
+from solver.gram_problem import GramProblem
 from solver.store import Gram, Store
 
 CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
@@ -22,8 +23,6 @@ ITERATIONS = 40  # of conjugate gradients on a face
 ALONE = 10  # cycles of coordinate descent in a turn where conjugate gradients do not help
 SCALES = (1.0, 0.25, 0.0625)  # of the step along a face, tried in turn
 FLAT = 1e-6  # of the curvature that columns would have if none depended on others: less is none
-GRAM_CYCLES = 20  # of coordinate descent on a Gram matrix, before the face is solved exactly
-GRAM_FACES = 10  # solved on one model
 GRAM_SHARE = 0.01  # there, how much further cycles go on, compared with cycles over columns
 STIFF_ITERATIONS = 8  # of conjugate gradients, that the Gram matrix of the stiffest columns may cost
 STIFF_LEFT = 0.02  # of the weights may be left out of it
@@ -31,6 +30,7 @@ LEAST_STIFF = 20  # of them are worth one
 MOST_GRAM = 3000  # columns that a Gram matrix is formed of
 GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a column in a cycle
 SPARED = 30  # cycles over the columns that a Gram matrix spares
+SPARED_AGAIN = 3  # times as many, where there is one already that has most of the features
 NEAR = 0.9  # a coefficient at zero whose slope is below this share of λ sits out a Newton step
 
 
@@ -50,10 +50,13 @@ class Quadratic:
 
 
 class Model:
-    """A quadratic, minimised roughly: by its Gram matrix, or by cycles and conjugate gradients on the columns."""
+    """A quadratic, minimised roughly: by its Gram matrix, or by cycles and conjugate gradients on the columns.
 
-    def __init__(self, at: Quadratic, stale: float) -> None:
-        self._at, self._stale = at, stale
+    stale: the Gram matrix may be of weights that are off by so much, relatively. patience: how much more it may cost.
+    """
+
+    def __init__(self, at: Quadratic, stale: float, patience: float = 1.0) -> None:
+        self._at, self._stale, self._patience = at, stale, patience
         self.d = np.zeros(at.position.size)
         self._start = at.r.copy()
         self.chosen = ((at.beta != 0.0) | (np.abs(at.g) > NEAR * at.lam)) & (at.h > 0.0)
@@ -96,25 +99,17 @@ class Model:
         """Is the Gram matrix, k² n multiplications by BLAS, cheaper than the cycles that it spares?"""
         at, k = self._at, self._order.size
         entries = float(at.store.entries(at.slots[self._order]).sum())
-        return bool(0 < k <= MOST_GRAM and k * k * at.r.size * GRAM_COST < SPARED * entries)
+        spared = SPARED * self._patience * (SPARED_AGAIN if is_near(at.store, at.position[self._order]) else 1.0)
+        return bool(0 < k <= MOST_GRAM and k * k * at.r.size * GRAM_COST < spared * entries)
 
     def _by_gram(self, least: float, share: float) -> bool:
-        """Minimise the model all but exactly, by coordinate descent on the Gram matrix: no pass over the examples."""
-        at = self._at
-        order, G = self._order, self._gram()
-        q, beta, d = at.g[order], at.beta[order], np.zeros(order.size)
-        ended = False
-        for face in range(GRAM_FACES):
-            cycles, gain = subspace_kernels.descend_gram(
-                G, q, beta, d, at.lam, GRAM_CYCLES, GRAM_SHARE * share, GRAM_SHARE * least
-            )
-            ended = cycles < GRAM_CYCLES
-            if (face and ended) or not _solve_face(G, q, beta, d, at.lam):
-                break
-        self.d[order] = d
+        """Minimise the model all but exactly, by its Gram matrix: no pass over the examples."""
+        at, order, G = self._at, self._order, self._gram()
+        problem = GramProblem(G, at.g[order], at.beta[order], at.lam)
+        ended, self.left = problem.minimise(GRAM_SHARE * share, GRAM_SHARE * least)
+        self.d[order] = problem.d
         self.cycles += 1
-        self.left = 2.0 * gain
-        return bool(ended)
+        return ended
 
     def _gram(self) -> Float64:
         """XᵀWX over the order, for weights that are nearly the model's."""
@@ -214,32 +209,3 @@ class Model:
         at = self._at
         loss = subspace_kernels.model_loss(self._start, r, at.w)
         return float(loss + at.lam * subspace_kernels.l1_norm(at.beta, d))
-
-
-def _solve_face(G: Float64, q: Float64, beta: Float64, d: Float64, lam: float) -> bool:
-    """Go to the minimum over the coefficients that are not zero, those that would change sign stopping at zero.
-
-    Where that gains less than to go straight up to where the first of them becomes zero, go there. d and q = g − Gd
-    are changed in place. False where there is no face, or no way to solve on it.
-    """
-    face = np.flatnonzero(beta + d)
-    if face.size == 0:
-        return False
-    now = beta[face] + d[face]
-    slope = q[face] - lam * np.sign(now)
-    try:
-        factor = cho_factor(G[np.ix_(face, face)], lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        return False
-    step = cho_solve(factor, slope, check_finite=False)
-    crossing = (now + step) * now < 0.0
-    change = np.where(crossing, -now, step)
-    moved = G[:, face] @ change
-    reach = np.where(crossing, -now / np.where(crossing, step, 1.0), 1.0)
-    scale = float(reach.min())
-    if slope @ change - 0.5 * change @ moved[face] < (scale - 0.5 * scale**2) * float(slope @ step):
-        change = np.where(crossing & (reach <= scale), -now, scale * step)
-        moved = G[:, face] @ change
-    q -= moved
-    d[face] = np.where(change == -now, -beta[face], d[face] + change)
-    return bool(np.isfinite(d).all())

@@ -28,7 +28,9 @@ DUAL_STALE = 0.5  # for that, a Gram matrix will do whose weights are off by so 
 DUAL_SHARE = 0.01  # a cycle that gains less than this share of the total is the last of a step
 STALE = 0.15  # relative change of the weights up to which a Gram matrix is used again
 FINE_STALE = 0.02  # the same, once only the gap is left to close
+LEAST_STALE = 1e-4  # the same, at the least
 SLOW = 0.3  # Newton steps that gain on each other by less are waiting for a better Gram matrix
+PATIENCE = 3.0  # and a Gram matrix may cost them so much more, each time
 TURNS = 3  # of both, on one quadratic model: at first more are better spent on the next model
 MOST_TURNS = 10  # once steps of full length say that the model holds
 SHARE = 0.1  # a cycle that lowers the model by less than this share of the best one is the last
@@ -68,7 +70,7 @@ class Subspace:
         self.dual_margins = margins
         self.steps = self.cycles = 0
         self.stuck = self._expanded = False
-        self._left = self._off = 0.0
+        self._left, self._off, self._patience = 0.0, 0.0, 1.0
         self._modelled = np.zeros(position.size, np.bool_)
 
     @property
@@ -117,7 +119,8 @@ class Subspace:
                 return
             before = self.objective
             if len(gains) > 1 and gains[-1] > SLOW * gains[-2]:
-                stale *= 0.1
+                stale = max(0.1 * stale, LEAST_STALE)
+                self._patience *= PATIENCE
             if not self._newton_step(asked, stale, fine=self.remaining <= asked):
                 self.remaining, self.stuck = possible, True
                 return
@@ -151,7 +154,7 @@ class Subspace:
         """
         working = np.empty((2, self.margins.size))
         kernels.working_response(self.dual_margins, self._signed, working)
-        model = Model(self._quadratic(np.zeros(self.position.size), level, working[0], g), DUAL_STALE)
+        model = Model(self._quadratic(np.zeros(self.position.size), level, working[0], g), DUAL_STALE, self._patience)
         model.descend(DUAL_TURNS, 0.0, DUAL_SHARE)
         chosen = np.flatnonzero(model.d)
         return self.dual_margins + self.store.product(self.slots[chosen], model.d[chosen])
@@ -186,7 +189,8 @@ class Subspace:
     def _newton_step(self, enough: float, stale: float, *, fine: bool) -> bool:
         """Minimise the model roughly, search along the step, make it; False where there is none."""
         self.steps += 1
-        model = Model(self._quadratic(self.beta, self.lam, self.r, self.g), min(stale, FINE_STALE) if fine else stale)
+        quadratic = self._quadratic(self.beta, self.lam, self.r, self.g)
+        model = Model(quadratic, min(stale, FINE_STALE) if fine else stale, self._patience)
         ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (0.02 * enough, SHARE)))
         self.cycles += model.cycles
         self._left, self._off, self._modelled = model.left, model.off, model.chosen

@@ -1,0 +1,82 @@
+"""Quadratic problems with an L1 term by their Gram matrix: solved to optimality, on awkward matrices too."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from solver.gram_problem import FACES, GramProblem
+
+
+def columns(kind: str, k: int = 60, n: int = 400) -> Any:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n, k))
+    if kind == "factors":
+        X = rng.normal(size=(n, 3)) @ rng.normal(size=(3, k)) + 0.05 * X
+    if kind == "duplicates":
+        X[:, k // 2 :] = X[:, : k // 2]
+    if kind == "scales":
+        X *= 10.0 ** rng.uniform(-6, 6, k)
+    return X
+
+
+def problem(kind: str, lam: float, begin: float = 0.0) -> tuple[GramProblem, Any, Any, Any]:
+    rng, X = np.random.default_rng(4), columns(kind)
+    G = X.T @ X
+    G.flat[:: G.shape[0] + 1] *= 1.0 + 1e-6
+    g = X.T @ (X[:, 0] / np.linalg.norm(X[:, 0]) * 5 + rng.normal(size=X.shape[0]))
+    beta = begin * rng.normal(size=G.shape[0]) / np.sqrt(G.diagonal())
+    return GramProblem(G, g, beta, lam), G, g, beta
+
+
+def violation(G: Any, g: Any, beta: Any, lam: float, d: Any) -> float:
+    """By how much the optimality conditions fail, in units of λ."""
+    slope, now = g - G @ d, beta + d
+    at_zero = np.maximum(np.abs(slope) - lam, 0.0)
+    return float(np.where(now == 0.0, at_zero, np.abs(slope - lam * np.sign(now))).max()) / lam
+
+
+@pytest.mark.parametrize("kind", ["plain", "factors", "duplicates"])
+@pytest.mark.parametrize("lam", [1e-3, 0.3, 20.0])
+@pytest.mark.parametrize("begin", [0.0, 1.0])
+def test_the_minimum_is_found(kind: str, lam: float, begin: float) -> None:
+    found, G, g, beta = problem(kind, lam, begin)
+    for _ in range(20):  # as Newton steps would
+        if found.minimise(1e-12, 0.0)[0]:
+            break
+    # Copies of a column may still hold opposite signs that all but cancel: in units of f that is nothing.
+    assert violation(G, g, beta, lam, found.d) < (0.1 if kind == "duplicates" else 1e-3)
+
+
+def test_units_do_not_matter() -> None:
+    """λ is of no use to columns of other units, but the objective falls with each step."""
+    found, *_ = problem("scales", 1e-6, 1.0)
+    values = []
+    for _ in range(3):
+        found.minimise(1e-12, 0.0)
+        values.append(found.value())
+    assert values[0] < 0.0
+    assert all(b <= a + 1e-9 * abs(a) for a, b in pairwise(values))
+
+
+def test_alternating_directions_end_what_faces_alone_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All columns share three factors, and many coefficients must change sign."""
+    lam = 0.05
+    found, G, g, beta = problem("factors", lam, 2.0)
+    found.minimise(1e-12, 0.0)
+    monkeypatch.setattr("solver.gram_problem.SLOW_FACES", FACES)
+    alone, *_ = problem("factors", lam, 2.0)
+    alone.minimise(1e-12, 0.0)
+    assert found.value() < alone.value()
+    assert violation(G, g, beta, lam, found.d) < 0.1 * violation(G, g, beta, lam, alone.d)
+
+
+def test_nothing_to_do() -> None:
+    found, *_ = problem("plain", 1e9)
+    ended, left = found.minimise(1e-3, 0.0)
+    assert ended
+    assert left == 0.0
+    assert not found.d.any()
