@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from benchmarks.peers import NAMES, find_peer, run_peer
+from benchmarks.peers import NAMES, SETUP, find_peer, run_peer
 from benchmarks.reference import describe, find_problem
 from benchmarks.report import write_report
 
@@ -33,9 +33,9 @@ def default_names(data: Path | None) -> list[str]:
     return [*(name for name in REAL if (data / f"{name}.train.svm").exists()), "epsilon"]
 
 
-def measure(peer_name: str, problem: Path, about: dict[str, Any], limit: float) -> dict[str, Any]:
+def measure(peer_name: str, problem: Path, about: dict[str, Any], limit: float, setup: float) -> dict[str, Any]:
     peer = find_peer(peer_name)
-    found = run_peer(peer, problem, limit)
+    found = run_peer(peer, problem, limit, setup)
     return {**found, "problem": about, "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
 
 
@@ -55,6 +55,7 @@ def is_current(path: Path, key: str, limit: float) -> bool:
 @click.option("--names", help="Data sets, separated by commas; by default those of --data and a dense look-alike.")
 @click.option("--peers", default=",".join(NAMES), show_default=True, help="Peers, separated by commas.")
 @click.option("--limit", default=300.0, show_default=True, help="Seconds for a peer on a data set.")
+@click.option("--setup", default=SETUP, show_default=True, help="Seconds for loading and compiling, not part of it.")
 @click.option("--length", default=10, show_default=True, help="λ in the path: λmax/2 … λmax/2^LENGTH.")
 @click.option("--gap", default=1e-6, show_default=True, help="Relative duality gap of the objectives held against.")
 @click.option("--again", is_flag=True, help="Run what has a result already.")
@@ -62,7 +63,15 @@ def is_current(path: Path, key: str, limit: float) -> bool:
     "--output", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True, help="Results."
 )
 def main(
-    data: Path | None, names: str | None, peers: str, limit: float, length: int, gap: float, again: bool, output: Path
+    data: Path | None,
+    names: str | None,
+    peers: str,
+    limit: float,
+    setup: float,
+    length: int,
+    gap: float,
+    again: bool,
+    output: Path,
 ) -> None:
     """Run what is missing; write the table and the plot."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a peer ends with us, whoever ends us
@@ -75,7 +84,7 @@ def main(
             path = output / f"{name}.{peer}.json"
             if again or not is_current(path, about["key"], limit):
                 click.echo(f"{name}: {peer}", err=True)
-                found = measure(peer, problem, about, limit)
+                found = measure(peer, problem, about, limit, setup)
                 path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         write_report(output)
     click.echo((output / "table.md").read_text())

@@ -31,6 +31,7 @@ MOST_GRAM = 3000  # columns that a Gram matrix is formed of
 GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a column in a cycle
 SPARED = 30  # cycles over the columns that a Gram matrix spares
 SPARED_AGAIN = 3  # times as many, where there is one already that has most of the features
+LEAST_OWN = 0.5  # a column's curvature in a Gram matrix, compared with the true one: below, that takes its place
 NEAR = 0.9  # a coefficient at zero whose slope is below this share of λ sits out a Newton step
 
 
@@ -116,8 +117,10 @@ class Model:
         at, wanted = self._at, self._at.position[self._order]
         gram = gram_for(at.store, wanted, at.w, self._stale, at.position)
         self.off = float(np.abs(at.w - gram.w).sum()) / float(at.w.sum())
-        G = gram.of(wanted)
-        G.flat[:: wanted.size + 1] *= 1.0 + 1e-6  # rounding must leave no direction flat
+        G, h = gram.of(wanted), at.h[self._order]
+        own = G.diagonal()
+        # A feature may have most of its weight where the matrix has none; and rounding must leave no direction flat.
+        np.fill_diagonal(G, np.where(own < LEAST_OWN * h, h, own) * (1.0 + 1e-6))
         return G
 
     def _along_face(self, share: float, least: float) -> float:

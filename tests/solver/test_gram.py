@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from solver import Examples, ThreadBlocks
+from solver import Coefficients, Examples, ThreadBlocks
 from solver.gram import NEW_SHARE, extended, gram_for, heaviest, weighed
+from solver.quadratic import Model
 from solver.store import Store
+from solver.subspace import Subspace
 
 
 def filled_store(X: Any) -> Store:
@@ -127,3 +129,19 @@ def test_features_that_left_the_store_are_dropped_when_it_is_extended() -> None:
     assert found is not None
     assert list(found.position) == list(range(5, 11))
     close(found.G, X, found.position, found.w)
+
+
+def test_a_feature_of_light_examples_alone_spoils_no_step() -> None:
+    """Examples far on the wrong side weigh next to nothing, and pull all the same."""
+    X = np.hstack([mixed(n=200, p=9), np.zeros((200, 1), np.float32)])
+    X[:2, 9] = [1.0, -1.0]
+    store, margins = filled_store(X), np.zeros(200)
+    examples = Examples.of(np.resize([1, -1], 200))
+    margins[:2] = [-40.0, 40.0]  # both wrong, both pulling the last feature upwards
+    search = Subspace(store, np.arange(10), Coefficients.empty(), margins, examples, 0.3)
+    search._expand()
+    model = Model(search._quadratic(search.beta, search.lam, search.r, search.g), 0.15)
+    model.descend(3, 0.0, 0.1)
+    assert np.isfinite(model.d).all()
+    assert model.d[9] > 0.0
+    assert np.count_nonzero(model.d) > 3
