@@ -22,6 +22,7 @@ CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradi
 ITERATIONS = 40  # of conjugate gradients on a face
 ALONE = 10  # cycles of coordinate descent in a turn where conjugate gradients do not help
 SCALES = (1.0, 0.25, 0.0625)  # of the step along a face, tried in turn
+FAST = 0.1  # a cycle that gains less than this share of the one before leaves nothing for conjugate gradients
 FLAT = 1e-6  # of the curvature that columns would have if none depended on others: less is none
 GRAM_SHARE = 0.01  # there, how much further cycles go on, compared with cycles over columns
 STIFF_ITERATIONS = 8  # of conjugate gradients, that the Gram matrix of the stiffest columns may cost
@@ -74,10 +75,11 @@ class Model:
         """
         if self._gram_pays():
             return self._by_gram(least, share)
-        at, count, slack, total = self._at, self._order.size, np.inf, 0.0
+        at, count, slack, total, gain = self._at, self._order.size, np.inf, 0.0, np.inf
         along, cycles = True, CYCLES
         for turn in range(limit):
             for _ in range(cycles):
+                last = gain
                 count, slack, gain = subspace_kernels.descend(
                     at.slots, *at.store.arrays, at.beta, at.h, at.lam, at.r, at.w, self.d, self._order, count, slack
                 )
@@ -86,7 +88,7 @@ class Model:
                 if gain <= max(share * total, least):
                     break
             self.left = 2.0 * gain
-            if turn and gain <= max(share * total, least):
+            if (turn or gain <= FAST * last) and gain <= max(share * total, least):
                 return True
             if along:
                 face = self._along_face(share, max(least, 0.1 * share * total))
