@@ -179,7 +179,7 @@ class CertifiedSearch:
         """
         slopes = sweep.gradient[new]
         gains = single_gains(slopes, sweep.curvature[new], np.zeros(slopes.size), search.lam)
-        gap = search.objective - dual
+        gap = max(search.objective - dual, 0.0)  # rounding aside, it is
         reliable = bool((np.abs(slopes) <= (1.0 + VIOLATES) * search.lam).all()) and not (self._cut and new.any())
         left = search.remaining + OUTSIDE * float(gains.sum()) if reliable else np.inf
         return Certificate(search.objective, gap, min(gap, left))

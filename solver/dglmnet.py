@@ -133,7 +133,8 @@ class State:
         return max(self._blocks.max_gradient(self._take_step()))
 
     def gap(self) -> float:
-        return duality_gap(self.objective, self.margins, self._signed, self._lam, self.max_gradient())
+        gap = duality_gap(self.objective, self.margins, self._signed, self._lam, self.max_gradient())
+        return max(gap, 0.0)  # rounding aside, it is
 
     def _take_step(self) -> Step | None:
         step, self._step = self._step, None

@@ -18,6 +18,7 @@ NEW_SHARE = 0.25  # of its columns may be new for a Gram matrix to be extended, 
 CROWDED = 1.4  # times the features wanted: a Gram matrix of more drops the others before it is updated
 WORTH_TWO = 256  # examples from which a second thread is worth waking
 FRESH = 0.05  # of the change that is allowed may be left out of a fresh Gram matrix
+CHEAP = 10**8  # multiplications, up to which it is formed anew each time, of all examples: there is nothing to save
 UPDATED = 0.1  # the same, of an update
 
 
@@ -26,7 +27,10 @@ def gram_for(store: Store, position: Int64, w: Float64, stale: float, likely: In
 
     likely: these and others that may be wanted soon; they come in with features that must, if they are few.
     """
-    store.gram = _brought_up(store, position, w, stale, likely) or _fresh(store, position, w, stale)
+    if position.size**2 * w.size <= CHEAP:
+        store.gram = Gram(position, weighed(store, position, w), w.copy())
+    else:
+        store.gram = _brought_up(store, position, w, stale, likely) or _fresh(store, position, w, stale)
     return store.gram
 
 

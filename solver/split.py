@@ -96,7 +96,7 @@ class SplitRounds:
             self._last = met
 
     def _certify(self, at: Iterate, remaining: float) -> Certificate:
-        gap = at.objective - self._dual
+        gap = max(at.objective - self._dual, 0.0)  # rounding aside, it is
         left = remaining + at.objective - self.at.objective
         return Certificate(at.objective, gap, min(gap, left))
 

@@ -35,6 +35,11 @@ def mixed(n: int = 300, p: int = 20, seed: int = 0) -> Any:
     return X
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("solver.gram.CHEAP", 0)
+
+
 def close(found: Any, X: Any, position: Any, w: Any) -> None:
     columns = X[:, position].astype(np.float64)
     np.testing.assert_allclose(found, columns.T @ (w[:, None] * columns), rtol=1e-5, atol=1e-4)
@@ -145,3 +150,12 @@ def test_a_feature_of_light_examples_alone_spoils_no_step() -> None:
     assert np.isfinite(model.d).all()
     assert model.d[9] > 0.0
     assert np.count_nonzero(model.d) > 3
+
+
+def test_a_cheap_one_is_formed_anew_of_all_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("solver.gram.CHEAP", 10**8)
+    X, w = mixed(), np.linspace(0.0, 1.0, 300)
+    store, position = filled_store(X), np.arange(19)
+    for weights in (w, 1.001 * w, w[::-1].copy()):
+        np.testing.assert_array_equal(gram_for(store, position, weights, 0.15).w, weights)
+        close(store.gram.G, X, position, weights)  # type: ignore[union-attr]
