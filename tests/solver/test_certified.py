@@ -107,8 +107,11 @@ def correlated(seed: int, n: int, p: int) -> Any:
 
 @pytest.mark.parametrize("shape", ["factors", "wide factors", "duplicates", "wide", "tall"])
 @pytest.mark.parametrize("seed", [7, 8, 28, 47])
-def test_the_estimate_has_a_margin(shape: str, seed: int) -> None:
-    """True suboptimality at most 0.5 tol; on real data (docs/algorithm.md) it was at most 0.3."""
+@pytest.mark.parametrize("gram", ["exact", "approximate"])
+def test_the_estimate_has_a_margin(monkeypatch: pytest.MonkeyPatch, shape: str, seed: int, gram: str) -> None:
+    """True suboptimality at most 0.5 tol; on many more seeds (docs/algorithm.md) it was at most 0.21."""
+    if gram == "approximate":  # as larger data have it
+        monkeypatch.setattr("solver.gram.CHEAP", 0)
     n, p = {"wide": (60, 400), "wide factors": (60, 200), "tall": (1000, 12)}.get(shape, (300, 40))
     rng = np.random.default_rng(seed)
     X = correlated(seed, n, p) if "factors" in shape else rng.normal(size=(n, p))
