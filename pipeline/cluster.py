@@ -52,9 +52,6 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
 @contextmanager
 def open_scheduler(address: str) -> Iterator[Client]:
     """A client that asks the scheduler only: for work whose driver is on the cluster."""
-    logging.getLogger("distributed.client").setLevel(
-        logging.CRITICAL
-    )  # a scheduler that is gone is told by the command
     with _connect(address, direct=False) as client:
         yield client
 
@@ -87,6 +84,7 @@ def _local_cluster(options: ClusterOptions, workers: int, limit: int) -> LocalCl
         processes=options.processes,
         memory_limit=limit if options.processes else 0,
         dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",  # each has a page of its own: nobody beyond this machine sees any
         host="127.0.0.1" if options.processes else None,
         silence_logs=logging.CRITICAL,  # a task that failed is reported once, by the command
     )

@@ -28,6 +28,7 @@ def client() -> Iterator[Client]:
         n_workers=2,
         threads_per_worker=1,
         dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",
         memory_limit=0,
         set_as_default=False,
     ) as client:

@@ -119,7 +119,8 @@ def client_or_embedded(client: Client | None) -> Iterator[Client]:
         try:
             client = Client.current()
         except ValueError:
-            with Client(processes=False, dashboard_address="127.0.0.1:0", memory_limit=0) as embedded:
+            pages = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
+            with Client(processes=False, memory_limit=0, **pages) as embedded:
                 yield embedded
             return
     yield client

@@ -23,6 +23,7 @@ from click.shell_completion import CompletionItem
 from transforms.errors import UserError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+logger = logging.getLogger("dglmnet")
 
 
 class JsonObject(click.ParamType):
@@ -136,26 +137,42 @@ def apply_options(options: list[Decorator], command: Callable[..., Any]) -> Call
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object a line: time, level, and the event's own fields or the message."""
+    """A JSON object a line: time, level, and the event's own fields or the message; of other libraries their name."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         event = getattr(record, "event", None) or {"message": record.getMessage()}
+        if record.name != logger.name:
+            event = {"logger": record.name} | event
+        if record.exc_info:
+            event = event | {"trace": self.formatException(record.exc_info)}
         return json.dumps({"time": when, "level": record.levelname.lower()} | event)
 
 
 def set_up_logging(level: str, *, quiet: bool, log_json: bool) -> None:
-    """Log lines of this package, and its warnings, to standard error."""
+    """Log lines of this package, its warnings, and what other libraries have to say, to standard error."""
     handler = logging.StreamHandler()
     plain = logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S")
     handler.setFormatter(JsonFormatter() if log_json else plain)
-    logger = logging.getLogger("dglmnet")
     warnings.showwarning = lambda message, *rest, **more: logger.warning("warning: %s", message)
     logger.handlers = [handler]
-    # What Dask has to say while a cluster ends is not for the users of a command; a failed task is told by the command.
-    logging.getLogger("distributed").setLevel(logging.INFO if level == "debug" else logging.CRITICAL)
     logger.propagate = False
     logger.setLevel(logging.ERROR if quiet else level.upper())
+    _log_of_others(handler, debug=level == "debug")
+
+
+def _log_of_others(handler: logging.Handler, *, debug: bool) -> None:
+    """One handler for every library, in place of those that Dask brings along: no line has another form.
+
+    What Dask, and asyncio and tornado beneath it, have to say while a cluster ends is not for the users of a command; a
+    failed task is told by the command.
+    """
+    for other in logging.root.manager.loggerDict.values():
+        if isinstance(other, logging.Logger) and other.handlers and other is not logger:
+            other.handlers, other.propagate = [], True
+    logging.root.handlers = [handler]
+    for name in ("distributed", "distributed.client", "asyncio", "tornado", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.INFO if debug else logging.CRITICAL)
 
 
 def run_command(command: click.Command) -> None:
@@ -181,7 +198,7 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
     except click.exceptions.Exit:
         raise
     except Exception as error:
-        if logging.getLogger("dglmnet").isEnabledFor(logging.DEBUG):
+        if logger.isEnabledFor(logging.DEBUG):
             raise
         _fail(name, f"{type(error).__name__}: {error} (more with --log-level debug)", 1)
 

@@ -80,6 +80,32 @@ def test_log_json_gives_an_object_a_line(dataset: str, tmp_path: Path) -> None:
     )
 
 
+LINES_OF_OTHERS = """
+import logging, sys, distributed
+from pipeline.commands.shared import set_up_logging
+set_up_logging(sys.argv[1], quiet=False, log_json=True)
+logging.getLogger("botocore").warning("slow down")
+logging.getLogger("distributed.worker").error("comm closed")
+try:
+    raise ValueError("at the end")
+except ValueError:
+    logging.getLogger("asyncio").error("Future exception was never retrieved", exc_info=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "heard"), [("info", ["botocore"]), ("debug", ["botocore", "distributed.worker", "asyncio"])]
+)
+def test_log_json_speaks_for_other_libraries_too(level: str, heard: list[str]) -> None:
+    words = [sys.executable, "-c", LINES_OF_OTHERS, level]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [event["logger"] for event in events] == heard
+    assert events[0]["message"] == "slow down"
+    if level == "debug":
+        assert "ValueError: at the end" in events[-1]["trace"]
+
+
 def test_round_limit_is_a_warning_that_says_the_gap(dataset: str, tmp_path: Path) -> None:
     words = (
         "--algorithm",
