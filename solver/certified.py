@@ -32,7 +32,7 @@ from solver.store import Store
 from solver.subspace import VIOLATES, Subspace, single_gains
 
 ENTER = 0.8  # a feature joins the first working set of a λ when its slope is above this share of λ
-MOST, ENTER_MORE = 0.5, 0.1  # where that is more than this share of all features, the share of λ is this one
+MOST = 0.5  # where that is more than this share of all features, all of them join
 LIMIT = 1_000_000  # features that one block may propose at a time
 MEMORY_SHARE = 0.25  # of the memory available, for the store, unless a budget is given
 FIRST, NEXT = 0.5, 0.3  # shares of tol that the first and the later searches of a λ may leave on the table
@@ -139,12 +139,12 @@ class CertifiedSearch:
         return None
 
     def _entering(self, lam: float) -> Sweep:
-        """Features with slopes that come near λ; where these are most of all, nearly all, if there is room."""
+        """Features with slopes that come near λ; where these are most of all, all, if there is room."""
         near = self._sweep(None, ENTER * lam)
         if near.position.size < MOST * self._nbytes.size:
             return near
-        more = self._sweep(None, ENTER_MORE * lam)
-        return more if int(more.nbytes.sum()) <= self._store.budget else near
+        everything = self._sweep(None, 0.0)
+        return everything if int(everything.nbytes.sum()) <= self._store.budget else near
 
     def _prepare(self, lam: float, log: Log) -> None:
         """See to it that the blocks know the slopes at β."""

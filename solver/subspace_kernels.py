@@ -138,6 +138,37 @@ def take(chosen: Int64, indptr: Int64, source: Int32, starts: Int64, out: Int32)
 
 
 @kernel
+def _four_dense(slots: Int64, kind: UInt8, c: int) -> bool:
+    # (kind[slots[c : c + 4]] == DENSE).all(), four there
+    if c + 4 > slots.size:
+        return False
+    for e in range(c, c + 4):
+        if kind[slots[e]] != DENSE:
+            return False
+    return True
+
+
+@kernel
+def _four_sums(dense: Float32, rows: Int64, r: Float64, w: Float64, g: Float64, h: Float64) -> None:
+    # X = dense[rows]; g[:] = X @ r; h[:] = X**2 @ w
+    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
+    ga = gb = gc = gd = 0.0
+    ha = hb = hc = hd = 0.0
+    for i in range(r.size):
+        xa, xb, xc, xd = np.float64(a[i]), np.float64(b[i]), np.float64(c[i]), np.float64(d[i])
+        ga += xa * r[i]
+        gb += xb * r[i]
+        gc += xc * r[i]
+        gd += xd * r[i]
+        ha += xa * xa * w[i]
+        hb += xb * xb * w[i]
+        hc += xc * xc * w[i]
+        hd += xd * xd * w[i]
+    g[0], g[1], g[2], g[3] = ga, gb, gc, gd
+    h[0], h[1], h[2], h[3] = ha, hb, hc, hd
+
+
+@kernel
 def sums(
     slots: Int64,
     kind: UInt8,
@@ -153,9 +184,28 @@ def sums(
     h: Float64,
 ) -> None:
     # g = X[:, slots].T @ r; h = (w[:, None] * X[:, slots]**2).sum(axis=0)
-    for c in range(slots.size):
-        s = slots[c]
-        g[c], h[c] = _sums_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r, w)
+    c = 0
+    while c < slots.size:
+        if _four_dense(slots, kind, c):
+            _four_sums(dense, at[slots[c : c + 4]], r, w, g[c : c + 4], h[c : c + 4])
+            c += 4
+        else:
+            s = slots[c]
+            g[c], h[c] = _sums_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r, w)
+            c += 1
+
+
+@kernel
+def _four_slopes(dense: Float32, rows: Int64, r: Float64, g: Float64) -> None:
+    # g[:] = dense[rows] @ r
+    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
+    ga = gb = gc = gd = 0.0
+    for i in range(r.size):
+        ga += np.float64(a[i]) * r[i]
+        gb += np.float64(b[i]) * r[i]
+        gc += np.float64(c[i]) * r[i]
+        gd += np.float64(d[i]) * r[i]
+    g[0], g[1], g[2], g[3] = ga, gb, gc, gd
 
 
 @kernel
@@ -172,9 +222,15 @@ def slopes(
     g: Float64,
 ) -> None:
     # g = X[:, slots].T @ r
-    for c in range(slots.size):
-        s = slots[c]
-        g[c] = _slope_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r)
+    c = 0
+    while c < slots.size:
+        if _four_dense(slots, kind, c):
+            _four_slopes(dense, at[slots[c : c + 4]], r, g[c : c + 4])
+            c += 4
+        else:
+            s = slots[c]
+            g[c] = _slope_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r)
+            c += 1
 
 
 @kernel
@@ -225,6 +281,49 @@ def product(
 
 
 @kernel
+def _four_slopes_and_hessian(dense: Float32, rows: Int64, r: Float64, w: Float64, g: Float64, H: Float64) -> None:
+    # X = dense[rows]; g[:] = X @ r; H[:] = (X * w) @ X.T, above the diagonal
+    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
+    ga = gb = gc = gd = 0.0
+    ab = ac = ad = bc = bd = cd = 0.0
+    for i in range(r.size):
+        xa, xb, xc, xd = np.float64(a[i]), np.float64(b[i]), np.float64(c[i]), np.float64(d[i])
+        ga += xa * r[i]
+        gb += xb * r[i]
+        gc += xc * r[i]
+        gd += xd * r[i]
+        va, vb, vc = w[i] * xa, w[i] * xb, w[i] * xc
+        ab += va * xb
+        ac += va * xc
+        ad += va * xd
+        bc += vb * xc
+        bd += vb * xd
+        cd += vc * xd
+    g[0], g[1], g[2], g[3] = ga, gb, gc, gd
+    H[0, 1], H[0, 2], H[0, 3], H[1, 2], H[1, 3], H[2, 3] = ab, ac, ad, bc, bd, cd
+
+
+@kernel
+def _move_by_four(dense: Float32, rows: Int64, steps: Float64, r: Float64, w: Float64) -> None:
+    # r -= w * (dense[rows].T @ steps)
+    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
+    p, q, u, v = steps[0], steps[1], steps[2], steps[3]
+    for i in range(r.size):
+        r[i] -= w[i] * ((p * np.float64(a[i]) + q * np.float64(b[i])) + (u * np.float64(c[i]) + v * np.float64(d[i])))
+
+
+@kernel
+def _to_minimum(g: float, h: float, b: float, lam: float) -> float:
+    # the step from b to the minimum of -g * step + 0.5 * h * step**2 + lam * abs(b + step)
+    target = g + h * b
+    if target > lam:
+        return (target - lam) / h - b
+    if target < -lam:
+        return (target + lam) / h - b
+    return -b
+
+
+@kernel
 def descend(
     slots: Int64,
     kind: UInt8,
@@ -247,32 +346,52 @@ def descend(
     # One cycle of coordinate descent on the quadratic model, over order[:count]; d and r are changed in place.
     # A coordinate that stays at zero with `slack` to spare is moved behind the others. Returned: how many were not,
     # the largest step in units of the slope, and what the model fell by, at least.
+    # Of dense columns four share a reading of r and w: a step on one changes the slopes of those that follow through
+    # the four columns' own Hessian, before it changes r.
     decrease = 0.0
     worst = 0.0
     kept = 0
-    for c in range(count):
-        j = order[c]
-        s = slots[j]
-        g = _slope_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r)
-        b = beta[j] + d[j]
-        if b == 0.0 and abs(g) < lam - slack:
-            continue
-        order[c] = order[kept]
-        order[kept] = j
-        kept += 1
-        target = g + h[j] * b
-        if target > lam:
-            step = (target - lam) / h[j] - b
-        elif target < -lam:
-            step = (target + lam) / h[j] - b
+    here, rows = np.empty(4, np.int64), np.empty(4, np.int64)
+    g, H, steps = np.empty(4), np.empty((4, 4)), np.empty(4)
+    c = 0
+    while c < count:
+        here[0], width = order[c], 1
+        while width < 4 and c + width < count and kind[slots[here[width - 1]]] == DENSE:
+            here[width] = order[c + width]
+            width += 1
+        s = slots[here[0]]
+        if width == 4 and kind[slots[here[3]]] == DENSE:
+            for e in range(4):
+                rows[e] = at[slots[here[e]]]
+            _four_slopes_and_hessian(dense, rows, r, w, g, H)
         else:
-            step = -b
-        if step == 0.0:
-            continue
-        worst = max(worst, abs(step) * h[j])
-        decrease += 0.5 * h[j] * step * step
-        d[j] = 0.0 - beta[j] if step == -b else d[j] + step
-        _move_residual(kind[s], lo[s], hi[s], at[s], indices, data, dense, step, r, w)
+            width = 1
+            g[0] = _slope_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r)
+        moved = False
+        for e in range(width):
+            j = here[e]
+            steps[e] = 0.0
+            b = beta[j] + d[j]
+            if b == 0.0 and abs(g[e]) < lam - slack:
+                continue
+            order[c + e] = order[kept]
+            order[kept] = j
+            kept += 1
+            step = _to_minimum(g[e], h[j], b, lam)
+            if step == 0.0:
+                continue
+            worst = max(worst, abs(step) * h[j])
+            decrease += 0.5 * h[j] * step * step
+            d[j] = 0.0 - beta[j] if step == -b else d[j] + step
+            steps[e] = step
+            moved = True
+            for other in range(e + 1, width):
+                g[other] -= H[e, other] * step
+        if moved and width == 4:
+            _move_by_four(dense, rows, steps, r, w)
+        elif moved:
+            _move_residual(kind[s], lo[s], hi[s], at[s], indices, data, dense, steps[0], r, w)
+        c += width
     return kept, worst, decrease
 
 
@@ -366,13 +485,7 @@ def descend_gram(
         for j in range(q.size):
             h = G[j, j]
             b = beta[j] + d[j]
-            target = q[j] + h * b
-            if target > lam:
-                step = (target - lam) / h - b
-            elif target < -lam:
-                step = (target + lam) / h - b
-            else:
-                step = -b
+            step = _to_minimum(q[j], h, b, lam)
             if step == 0.0:
                 continue
             gain += 0.5 * h * step * step
