@@ -82,11 +82,7 @@ class Columns:
     def diagonal(self, chosen: Int64, working: Float64) -> Float64:
         """Σ w x² of these columns."""
         out = np.empty(chosen.size)
-        lists = self.kind, self.indptr, self.indices, self.data
-        subspace_kernels.diagonal(chosen, *lists, working, out)
-        for c in np.flatnonzero(self.kind[chosen] == kernels.DENSE):
-            row = self.dense[self._slot(int(chosen[c]))]
-            out[c] = np.einsum("i,i,i", row, row, working[1], dtype=np.float64)
+        subspace_kernels.diagonal(chosen, *self.arrays, self._rows(), working, out)
         return out
 
     def select(self, chosen: Int64) -> Columns:
@@ -98,7 +94,7 @@ class Columns:
         data = np.empty(indices.size if (kind == kernels.VALUED).any() else 0, np.float32)
         if data.size:
             subspace_kernels.take(chosen, self.indptr, self.data, indptr, data)
-        rows = np.cumsum(self.kind == kernels.DENSE)[chosen[kind == kernels.DENSE]] - 1
+        rows = self._rows()[chosen[kind == kernels.DENSE]]
         return Columns(self.n, kind, indptr, indices, data, self.dense[rows])
 
     @classmethod
@@ -120,9 +116,9 @@ class Columns:
             np.concatenate([part.dense for part in parts]),
         )
 
-    def _slot(self, j: int) -> int:
-        """The row of `dense` that column j is."""
-        return int((self.kind[:j] == kernels.DENSE).sum())
+    def _rows(self) -> Int64:
+        """The row of `dense` that each column is, if it is dense."""
+        return np.cumsum(self.kind == kernels.DENSE) - 1 if len(self.dense) else np.empty(0, np.int64)
 
     def _with_dense(self, *, valued: bool) -> Columns:
         """The dense columns moved from the lists into the matrix."""

@@ -113,15 +113,29 @@ def _move_residual(
 
 @kernel
 def diagonal(
-    chosen: Int64, kind: UInt8, indptr: Int64, indices: Int32, data: Float32, working: Float64, out: Float64
+    chosen: Int64,
+    kind: UInt8,
+    indptr: Int64,
+    indices: Int32,
+    data: Float32,
+    dense: Float32,
+    rows: Int64,
+    working: Float64,
+    out: Float64,
 ) -> None:
-    # out = (w[:, None] * X[:, chosen]**2).sum(axis=0), listed columns only
+    # out = (w[:, None] * X[:, chosen]**2).sum(axis=0); rows[j] is the row of dense that column j is
+    w = working[1]
     for c in range(chosen.size):
         j = chosen[c]
         h = 0.0
-        for k in range(indptr[j], indptr[j + 1]):
-            x = np.float64(data[k]) if kind[j] == VALUED else 1.0
-            h += x * x * working[1, np.uint32(indices[k])]
+        if kind[j] == DENSE:
+            x = dense[rows[j]]
+            for i in range(w.size):
+                h += w[i] * np.float64(x[i]) * np.float64(x[i])
+        else:
+            for k in range(indptr[j], indptr[j + 1]):
+                v = np.float64(data[k]) if kind[j] == VALUED else 1.0
+                h += v * v * w[np.uint32(indices[k])]
         out[c] = h
 
 
