@@ -32,10 +32,12 @@ from solver.records import Certificate, Log
 from solver.span import Span
 
 CYCLES, MOST_CYCLES = 4, 32  # in each block, at first and at the most
-LAST_STEPS, BLOCK_DIRECTIONS = 8, 4  # of the span; neighbouring blocks share a direction where there are more of them
+LAST_STEPS, LEAST_STEPS = 32, 8  # of the span: the last ones, fewer where these would take more than
+STEPS_BYTES = 1 << 28  # of the driver's memory
+BLOCK_DIRECTIONS = 4  # of the span; neighbouring blocks share a direction where there are more of them
 HARDLY = 0.1  # α = 1 alone, which keeps zeros exact, is taken where it costs at most this share of the round's gain
 WINDOW = 5  # rounds over which their pace is measured
-SAFETY = 6.0  # what is left may be so much more than it seems
+SAFETY = 60.0  # what is left may be so much more than it seems
 SLOWEST = 0.99  # rounds are taken to gain at least this factor on each other, when extrapolated
 STUCK = 3  # rounds without a decrease, after which there is no way on
 ROUNDING = 1e-14  # a relative rise of f that is no rise
@@ -69,7 +71,8 @@ class SplitRounds:
         self._offsets = offsets(blocks.sizes)
         self._pace = Pace()
         self._cycles, self._dual = CYCLES, -np.inf
-        self._steps: deque[Move] = deque(maxlen=LAST_STEPS)
+        kept = int(np.clip(STEPS_BYTES // (8 * examples.n), LEAST_STEPS, LAST_STEPS))
+        self._steps: deque[Move] = deque(maxlen=kept)
         self._last = False  # is all done but for zeros that are nearly zero? Then a round more, without step 3
         self._plain: Iterate | None = None  # after the second step of a round, if its zeros are exact
         margins = restart(blocks, examples.n, beta)
@@ -159,19 +162,30 @@ class SplitRounds:
             self._cycles = max(self._cycles // 2, 1)
 
     def _widen(self, moves: Sequence[Move], gained: float) -> None:
-        """Step 3: over the span of the blocks' directions and the last steps, where that gains something."""
+        """Step 3: over the span of the blocks' directions and the last steps, where that gains something.
+
+        Once zeros are settled, hardly a combination of all of these keeps them, but the later ones do one by one.
+        """
         # With one block alone, its direction has been searched along already.
         several = [*(moves if len(moves) > 1 or self._steps else []), *self._steps]
         directions = [move for move in several if move[0].position.size]
-        if not directions:
-            return
+        keeping = [move for move in directions if np.isin(move[0].position, self.at.beta.position).all()]
+        for span in (directions, keeping) if len(keeping) < len(directions) else (directions,):
+            before = self.at.objective
+            if span and self._search_span(span, least=HARDLY * gained):
+                gained += before - self.at.objective
+
+    def _search_span(self, directions: Sequence[Move], least: float) -> bool:
+        """To the minimum over the span, if that gains more than `least`."""
         space = np.unique(np.concatenate([self.at.beta.position, *(dbeta.position for dbeta, _ in directions)]))
         B = np.array([_on(space, dbeta) for dbeta, _ in directions])
         D = np.array([dmargins for _, dmargins in directions])
         span = Span(self.at.margins, self._signed, _on(space, self.at.beta), self._lam, D, B)
         c, objective = span.minimise(self.at.objective)
-        if self.at.objective - objective > HARDLY * gained:
+        gains = self.at.objective - objective > least
+        if gains:
             self._move(Coefficients(space, c @ B), c @ D, 1.0, objective)
+        return gains
 
     def _move(self, dbeta: Coefficients, dmargins: Float64, alpha: float, objective: float) -> None:
         """To β + αΔβ."""

@@ -154,12 +154,10 @@ def take(chosen: Int64, indptr: Int64, source: Int32, starts: Int64, out: Int32)
 @kernel
 def _four_dense(slots: Int64, kind: UInt8, c: int) -> bool:
     # (kind[slots[c : c + 4]] == DENSE).all(), four there
-    if c + 4 > slots.size:
-        return False
-    for e in range(c, c + 4):
-        if kind[slots[e]] != DENSE:
-            return False
-    return True
+    dense = 0
+    for e in range(c, min(c + 4, slots.size)):
+        dense += kind[slots[e]] == DENSE
+    return dense == 4
 
 
 @kernel
