@@ -10,7 +10,8 @@ help:
 	@echo "make test         linters, types and tests"
 	@echo "make test-lowest  the tests with the oldest dependencies that pyproject.toml allows"
 	@echo "make notebooks    execute the notebooks and write them back with their outputs"
-	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder"
+	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder,"
+	@echo "                  LIMIT=S gives each solver S seconds on a data set (300 by default)"
 
 # What a user installs.
 $(VENV)/ready: pyproject.toml
@@ -46,7 +47,7 @@ test-lowest: .venv-lowest/installed
 
 # With DATA=DIR, on the real data in it (NAME.train.svm), else on look-alikes.
 bench: $(VENV)/installed
-	$(BIN)/python -m benchmarks.compare $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m benchmarks.compare $(if $(DATA),--data $(DATA)) $(if $(LIMIT),--limit $(LIMIT))
 	$(BIN)/python -m benchmarks.bench_workers $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_scaling
 	$(BIN)/python -m benchmarks.bench_convert --memory $(if $(DATA),--data $(DATA))

@@ -92,7 +92,7 @@ def is_near(store: Store, position: Int64) -> bool:
 def extended(store: Store, position: Int64, likely: Int64 | None = None) -> Gram | None:
     """The store's Gram matrix with rows and columns for those of these features that it lacks.
 
-    None if they are too many, or there is no Gram matrix.
+    None if they are too many, or there is no Gram matrix, or no room.
     """
     last = store.gram
     if last is None or not is_near(store, position):
@@ -100,9 +100,12 @@ def extended(store: Store, position: Int64, likely: Int64 | None = None) -> Gram
     new = position[~np.isin(position, last.position, assume_unique=True)]
     if new.size == 0:
         return last
+    room = store.most_gram - last.position.size
+    if new.size > room:
+        return None
     if likely is not None:
         more = likely[~np.isin(likely, last.position, assume_unique=True)]
-        new = more if more.size <= NEW_SHARE * last.position.size else new
+        new = more if more.size <= min(NEW_SHARE * last.position.size, room) else new
     # A feature that has left the store cannot be multiplied with, and has no part in the working set.
     kept = np.flatnonzero(np.isin(last.position, store.missing(last.position), invert=True))
     both = np.concatenate((last.position[kept], new))

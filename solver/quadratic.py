@@ -28,7 +28,6 @@ GRAM_SHARE = 0.01  # there, how much further cycles go on, compared with cycles 
 STIFF_ITERATIONS = 8  # of conjugate gradients, that the Gram matrix of the stiffest columns may cost
 STIFF_LEFT = 0.02  # of the weights may be left out of it
 LEAST_STIFF = 20  # of them are worth one
-MOST_GRAM = 3000  # columns that a Gram matrix is formed of
 GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a column in a cycle
 SPARED = 30  # cycles over the columns that a Gram matrix spares
 SPARED_AGAIN = 3  # times as many, where there is one already that has most of the features
@@ -103,7 +102,7 @@ class Model:
         at, k = self._at, self._order.size
         entries = float(at.store.entries(at.slots[self._order]).sum())
         spared = SPARED * self._patience * (SPARED_AGAIN if is_near(at.store, at.position[self._order]) else 1.0)
-        return bool(0 < k <= MOST_GRAM and k * k * at.r.size * GRAM_COST < spared * entries)
+        return bool(0 < k <= at.store.most_gram and k * k * at.r.size * GRAM_COST < spared * entries)
 
     def _by_gram(self, least: float, share: float) -> bool:
         """Minimise the model all but exactly, by its Gram matrix: no pass over the examples."""
@@ -208,7 +207,8 @@ class Model:
         """As many as have a Gram matrix that costs no more than a few iterations."""
         at = self._at
         entries = float(at.store.entries(at.slots[face]).sum())
-        return min(int(np.sqrt(STIFF_ITERATIONS * 2.0 * entries / (GRAM_COST * at.r.size))), face.size)
+        worth = int(np.sqrt(STIFF_ITERATIONS * 2.0 * entries / (GRAM_COST * at.r.size)))
+        return min(worth, face.size, at.store.most_gram)
 
     def _value(self, d: Float64, r: Float64) -> float:
         at = self._at

@@ -23,6 +23,11 @@ StoreArrays: TypeAlias = tuple[UInt8, Int64, Int64, Int64, Int32, Float32, Float
 
 T = TypeVar("T")
 WORTH_TWO = 200_000  # entries from which a second thread is worth waking
+LEAST_GRAM, MOST_GRAM = (
+    256,
+    3000,
+)  # columns in a Gram matrix, at the most: so many as take no more than the budget again
+GRAM_BYTES = 6 * 8  # that an entry takes while it is formed
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Store:
 
     def __init__(self, n: int, p: int, budget: int) -> None:
         self.n, self.budget = n, budget
+        self.most_gram = int(np.clip((budget / GRAM_BYTES) ** 0.5, LEAST_GRAM, MOST_GRAM))
         self._slot = np.full(p, -1, np.int32)
         self._position: Int64 = np.empty(0, np.int64)
         self.gram: Gram | None = None  # the last one formed, which may serve again

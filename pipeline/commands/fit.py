@@ -97,7 +97,8 @@ def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--subspace-memory",
             type=Size(),
             metavar="SIZE",
-            help="Memory for the columns of the active set. [default: a quarter of what is free]",
+            help="The driver's memory for the columns of the active set; matrices of them take as much again, up to "
+            "0.4 GB. [default: a quarter of what is free]",
         ),
         click.option("--blocks", type=click.IntRange(1), metavar="M", help="Feature blocks. [default: one a thread]"),
         click.option(

@@ -159,3 +159,29 @@ def test_a_cheap_one_is_formed_anew_of_all_examples(monkeypatch: pytest.MonkeyPa
     for weights in (w, 1.001 * w, w[::-1].copy()):
         np.testing.assert_array_equal(gram_for(store, position, weights, 0.15).w, weights)
         close(store.gram.G, X, position, weights)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("budget", "columns"), [(0, 256), (48 * 1000**2, 1000), (10**12, 3000)])
+def test_matrices_take_no_more_than_the_budget_again(budget: int, columns: int) -> None:
+    assert Store(10, 10, budget).most_gram == columns
+
+
+@pytest.mark.parametrize("most", [19, 5])
+def test_a_model_of_more_columns_than_that_does_without(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    sizes: list[int] = []
+
+    def formed(store: Store, position: Any, *rest: Any, **named: Any) -> Any:
+        sizes.append(position.size)
+        return weighed(store, position, *rest, **named)
+
+    store = filled_store(mixed())
+    store.most_gram = most
+    monkeypatch.setattr("solver.quadratic.LEAST_STIFF", 2)
+    monkeypatch.setattr("solver.gram.weighed", formed)
+    monkeypatch.setattr("solver.quadratic.weighed", formed)
+    examples = Examples.of(np.where(np.arange(300) % 3, 1, -1))
+    search = Subspace(store, np.arange(20), Coefficients.empty(), np.zeros(300), examples, 1.0)
+    search.minimise(1e-6, np.inf)
+    assert sizes
+    assert max(sizes) <= most
+    assert search.remaining <= 1e-6 * search.objective
