@@ -204,7 +204,11 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
 
 
 def _fail(name: str, message: str, code: int) -> None:
-    click.echo(f"{name}: error: {' '.join(message.split())}", err=True)
+    line = f"{name}: error: {' '.join(message.split())}"
+    if any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers):
+        logger.error(line)
+    else:
+        click.echo(line, err=True)
     sys.exit(code)
 
 

@@ -80,6 +80,15 @@ def test_log_json_gives_an_object_a_line(dataset: str, tmp_path: Path) -> None:
     )
 
 
+def test_log_json_puts_the_error_into_an_object_too(tmp_path: Path) -> None:
+    done = submit("fit", str(tmp_path / "nowhere"), "--output", str(tmp_path / "run"), "--log-json")
+    assert done.returncode == 2
+    (event,) = [json.loads(line) for line in done.stderr.splitlines()]
+    assert event["level"] == "error"
+    assert event["message"].startswith("dask-submit: error: ")
+    assert "nowhere" in event["message"]
+
+
 LINES_OF_OTHERS = """
 import logging, sys, distributed
 from pipeline.commands.shared import set_up_logging
