@@ -120,6 +120,8 @@ def _note(event: dict[str, Any], found: dict[str, Any]) -> None:
 
 
 def _last_line(complaints: IO[str]) -> str:
+    """What a peer said at last: of Java's stack traces the last cause, not what follows it."""
     complaints.seek(0)
     lines = [line.strip() for line in complaints if line.strip()]
-    return lines[-1] if lines else "no message"
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes or lines or ["no message"])[-1][:200]

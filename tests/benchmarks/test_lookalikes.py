@@ -15,6 +15,9 @@ def test_lookalikes_are_the_same_every_time_and_have_both_labels(name: str) -> N
     assert (y == same).all()
     assert set(y.tolist()) == {-1.0, 1.0}
     assert X.dtype == np.float32
+    rising = np.diff(X.indices) > 0
+    rising[X.indptr[1:-1] - 1] = True  # where a row ends
+    assert rising.all()
 
 
 def test_epsilon_is_dense_with_rows_of_unit_length() -> None:
