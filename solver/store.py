@@ -23,10 +23,8 @@ StoreArrays: TypeAlias = tuple[UInt8, Int64, Int64, Int64, Int32, Float32, Float
 
 T = TypeVar("T")
 WORTH_TWO = 200_000  # entries from which a second thread is worth waking
-LEAST_GRAM, MOST_GRAM = (
-    256,
-    3000,
-)  # columns in a Gram matrix, at the most: so many as take no more than the budget again
+# Columns in a Gram matrix, at the most: between these, as many as take no more than the budget again.
+LEAST_GRAM, MOST_GRAM = 256, 3000
 GRAM_BYTES = 6 * 8  # that an entry takes while it is formed
 
 
