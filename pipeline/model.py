@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import scipy.sparse as sp
 
 from pipeline import export
 from pipeline.margins import labels_of, margins_of, probabilities_of
 from pipeline.run import COEFFICIENTS, PATH, RUN_JSON, RUN_VERSION
 from transforms import UserError
-from transforms.storage import StorageOptions, display, explained, open_storage, redact
+from transforms.storage import StorageOptions, display, explained, open_storage, read_parquet, redact
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -191,7 +189,7 @@ def read_table(fs: Any, path: str, columns: tuple[str, ...]) -> pa.Table:
     where = display(fs, path)
     try:
         with explained(where):
-            table = pq.read_table(io.BytesIO(fs.cat_file(path)))
+            table = read_parquet(fs, path)
     except FileNotFoundError:
         raise UserError(
             f"{where}: missing: no λ is done yet, or the run is damaged: continue it or fit again"

@@ -29,6 +29,7 @@ from transforms.storage import (
     is_local,
     open_storage,
     read_json,
+    read_parquet,
     remove,
     write_json,
 )
@@ -263,7 +264,7 @@ def _write_table(fs: Any, path: str, table: pa.Table) -> None:
 
 def _read_table(fs: Any, path: str) -> pa.Table:
     try:
-        return pq.read_table(io.BytesIO(fs.cat_file(path)))
+        return read_parquet(fs, path)
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         raise UserError(f"{display(fs, path)}: missing or damaged ({error}): start over with --overwrite") from None
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.errors import UserError
-from transforms.storage import create_hashed
+from transforms.storage import create_hashed, read_parquet
 
 LABELS_PARQUET = "labels.parquet"
 LABELS_LISTED = 10
@@ -61,6 +61,5 @@ def write_label_file(fs: Any, folder: str, chunks: Iterable[Labels], *, weighted
 
 
 def read_label_file(fs: Any, folder: str) -> Labels:
-    with fs.open(f"{folder}/{LABELS_PARQUET}", "rb") as file:
-        table = pq.read_table(file)
+    table = read_parquet(fs, f"{folder}/{LABELS_PARQUET}")
     return table["label"].to_numpy(), table["weight"].to_numpy() if "weight" in table.column_names else None

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import logging
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
@@ -23,6 +27,7 @@ from transforms.storage import (
     StorageOptions,
     create_hashed,
     open_storage,
+    read_parquet,
     read_ranges,
     redact,
     remove,
@@ -130,6 +135,27 @@ def test_ranges_of_several_files_come_in_the_order_asked_for(write: Write) -> No
     fs, _ = open_storage(a)
     got = read_ranges(fs, [a, b, a, a], [90, 0, 5, 7], [200, 3, 5, 8])
     assert got == [bytes(range(90, 100)), bytes([100, 101, 102]), b"", bytes([7])]
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_table_is_read_whole(tmp_path: Path, rows: int) -> None:
+    table = pa.table({"a": pa.array(range(rows), pa.int64()), "b": pa.array([0.5] * rows, pa.float32())})
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert read_parquet(*open_storage(str(tmp_path / "t.parquet"))).equals(table)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
+def test_reading_a_table_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """A thread of Arrow's that still holds a Python object when the process ends aborts it."""
+    pq.write_table(pa.table({"a": [1, 2], "b": [3, 4]}), tmp_path / "t.parquet")
+    program = """
+import os, sys
+from transforms.storage import open_storage, read_parquet
+before = os.listdir("/proc/self/task")
+read_parquet(*open_storage(sys.argv[1]))
+assert set(os.listdir("/proc/self/task")) <= set(before)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "t.parquet")], check=True, timeout=60)
 
 
 def test_a_hashed_file_knows_its_size_and_checksum(tmp_path: Path) -> None:
