@@ -74,6 +74,9 @@ def _follow(process: subprocess.Popen[str], found: dict[str, Any], limit: float,
         try:
             line = lines.get(timeout=max(deadline - time.monotonic(), 0.0))
         except queue.Empty:
+            if found.get("climbed"):  # all was measured once, at least
+                found["status"] = "done"
+                return
             found["status"], found["reason"] = "limit", f"{limit:g} s"
             if begun is None:
                 found["reason"] = f"{setup:g} s for loading and compiling"
@@ -115,6 +118,8 @@ def _note(event: dict[str, Any], found: dict[str, Any]) -> None:
         found.update(event, status="unfit")
     elif kind == "error":
         found.setdefault("errors", []).append(event)
+    elif kind == "climbed":
+        found["climbed"] = True
     elif kind == "after":
         found["after"] = event
 

@@ -36,11 +36,11 @@ class Standing:
 
     @cached_property
     def rungs(self) -> list[dict[int, Fit]]:
-        """For each setting, loosest first, the fits by λ."""
-        found: dict[str, dict[int, Fit]] = {}
+        """For each setting, loosest first, the fits by λ; of a fit that was repeated, the one of median time."""
+        found: dict[str, dict[int, list[Fit]]] = {}
         for fit in self.result["fits"]:
-            found.setdefault(json.dumps(fit["rung"]), {})[fit["lambda_index"]] = fit
-        return list(found.values())
+            found.setdefault(json.dumps(fit["rung"]), {}).setdefault(fit["lambda_index"], []).append(fit)
+        return [{k: _median(fits) for k, fits in rung.items()} for rung in found.values()]
 
     def excess(self, fit: Fit) -> float:
         """How far an objective is above the best, relatively; a fit that was cut has none."""
@@ -105,6 +105,10 @@ def standings(results: list[dict[str, Any]]) -> list[Standing]:
             if not fit.get("cut"):
                 best[fit["lambda_index"]] = min(best[fit["lambda_index"]], fit["objective"])
     return [Standing(result, best) for result in results]
+
+
+def _median(fits: list[Fit]) -> Fit:
+    return sorted(fits, key=lambda fit: float(fit["wall"]))[(len(fits) - 1) // 2]
 
 
 def _total(fits: Iterable[Fit], what: str) -> float:

@@ -65,6 +65,14 @@ def test_a_solver_that_starts_cold_takes_the_cheapest_setting_for_each_lambda() 
     np.testing.assert_allclose(stand(COLD).curve(), [(2.0, 5e-4), (5.0, 5e-5)], rtol=1e-6)
 
 
+def test_of_repeated_runs_the_median_counts() -> None:
+    turns = [[fit(0.1, 0, wall, 0), fit(0.1, 1, wall, 0)] for wall in (9.0, 1.0, 2.0)]
+    reached = stand(result("dglmnet", [*turns[0], *turns[1], *turns[2]], warm=True)).reached(1e-4)
+    assert (reached.wall, reached.cpu) == (4.0, 8.0)
+    reached = stand(result("dglmnet", turns[0] + turns[1], warm=True)).reached(1e-4)
+    assert reached.wall == 2.0  # a limit may end the repetition: of two, the shorter
+
+
 def test_a_solver_that_was_cut_has_a_lower_bound_and_the_lambdas_it_reached() -> None:
     reached = stand(SLOW).reached(1e-4)
     assert (reached.whole, reached.wall, reached.count) == (False, 50.0, 1)
