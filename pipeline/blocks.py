@@ -25,7 +25,14 @@ SAFE_SHARE = 0.6  # of a worker's memory limit that resident columns may fill: D
 
 
 class WorkerLost(Exception):
-    """A worker went away in the middle of the work."""
+    """A worker went away in the middle of the work: which one, and what to do about it."""
+
+    def __init__(self, what: str, remedy: str = "Results up to the last λ are kept: continue with --resume") -> None:
+        super().__init__(what, remedy)
+        self.what = what
+
+    def __str__(self) -> str:
+        return " ".join(self.args)
 
 
 @dataclass(frozen=True)
@@ -217,7 +224,7 @@ class DaskBlocks:
     def _lost(self, k: int) -> str:
         return (
             f"worker {self._names[k]} at {self._addresses[k]} was lost. Was it killed, or out of memory "
-            "(see its log; --residency stream needs less)? Results up to the last λ are kept: continue with --resume"
+            "(see its log; --residency stream needs less)?"
         )
 
 

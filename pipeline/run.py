@@ -35,6 +35,7 @@ from transforms.storage import (
 )
 
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
+REPORT = "report.html"
 RUN_VERSION = 1
 CLAIM = "claim.json"
 DRIVER = "driver.json"  # where the driver of the run was submitted (driver_record)
@@ -188,7 +189,7 @@ def open_run(url: str, about: dict[str, Any], options: StorageOptions, *, resume
         if exists and resume:
             _take_up(fs, path, run, where)
         else:
-            for name in (PATH, COEFFICIENTS, TRACE):
+            for name in (PATH, COEFFICIENTS, TRACE, REPORT):
                 remove(fs, f"{path}/{name}")
             write_json(fs, f"{path}/{RUN_JSON}", about)
     except BaseException:

@@ -23,8 +23,8 @@ from pipeline.display import Display
 from pipeline.evaluation import evaluate
 from pipeline.fit import fit_path
 from pipeline.model import METRICS
-from pipeline.report.write import REPORT, write_report
-from pipeline.run import DATA, PATH, RUN_JSON, Run, read_path
+from pipeline.report.write import write_report
+from pipeline.run import DATA, PATH, REPORT, RUN_JSON, Run, read_path
 from pipeline.scoring import Source, find_sources, source_identity
 from solver import RoundRecord, Solution
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.model import METRICS, PathModel
-from pipeline.report.write import REPORT
+from pipeline.run import REPORT
 
 METRIC_NAMES = {"auprc": "AUPRC", "auc": "AUC", "log_loss": "log-loss", "accuracy": "accuracy"}
 

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from distributed import Client
 
+from pipeline.blocks import WorkerLost
 from pipeline.estimators.fit_memory import Ask, Fitted
 from pipeline.fit import PathOptions, fit_path
 from pipeline.model import PathModel
@@ -32,7 +33,10 @@ def fit_dataset(dataset: Dataset, ask: Ask, client: Client) -> PathModel:
     path = PathOptions(ask.length, ask.ratio, ask.lambdas)
     with tempfile.TemporaryDirectory(prefix="dglmnet-") as folder:
         run = str(Path(folder) / "run")
-        fit_path(dataset, run, options=ask.options, path=path, blocks=ask.blocks, client=client)
+        try:
+            fit_path(dataset, run, options=ask.options, path=path, blocks=ask.blocks, client=client)
+        except WorkerLost as error:
+            raise WorkerLost(error.what, "Fit again, or use pipeline.fit_path, which keeps every λ") from error
         return replace(PathModel.load(run), url=dataset.name)
 
 

@@ -237,8 +237,10 @@ def test_run_of_other_options_or_data_is_refused_and_named(client: Client, datas
 
 def test_overwrite_replaces_a_run(client: Client, dataset: Dataset, tmp_path: Path) -> None:
     fit_path(dataset, str(tmp_path / "r"), path=PathOptions(length=4), client=client)
+    (tmp_path / "r" / "report.html").write_text("of the old run")
     fit_path(dataset, str(tmp_path / "r"), path=PathOptions(length=2), client=client, overwrite=True)
     assert len(stored_path(tmp_path / "r")) == 2
+    assert not (tmp_path / "r" / "report.html").exists()
 
 
 def test_run_that_got_nowhere_leaves_nothing(client: Client, dataset: Dataset, tmp_path: Path) -> None:

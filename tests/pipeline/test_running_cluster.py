@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from pipeline import PathOptions, fit_path
+from pipeline import L1LogisticRegressionPath, PathOptions, fit_path
 from pipeline import blocks as pipeline_blocks
 from pipeline import cluster as pipeline_cluster
 from pipeline.blocks import WorkerLost, list_workers
@@ -39,10 +40,10 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 class OnRound:
-    """A watcher that does something at the third round of the second λ."""
+    """A watcher that does something at a round of the second λ."""
 
-    def __init__(self, action: Callable[[], object]) -> None:
-        self._action = action
+    def __init__(self, action: Callable[[], object], round: int = 3) -> None:
+        self._action, self._round = action, round
 
     def placed(self, placements: object) -> None:
         pass
@@ -51,7 +52,7 @@ class OnRound:
         pass
 
     def round(self, record: RoundRecord) -> None:
-        if (record.lambda_index, record.round) == (1, 3):
+        if (record.lambda_index, record.round) == (1, self._round):
             self._action()
 
     def solution(self, solution: object) -> None:
@@ -79,6 +80,19 @@ def test_killed_worker_ends_the_fit_and_keeps_what_is_done(cluster: HandMade, da
         dataset, str(tmp_path / "run"), options=LONG, path=PathOptions(length=3), client=cluster.client, resume=True
     )
     assert pq.read_table(tmp_path / "run" / "path.parquet")["index"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.timeout(120)
+def test_killed_worker_ends_the_fit_of_an_estimator(
+    cluster: HandMade, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps no run that could be continued."""
+    victim = cluster.worker("a")
+    watched = partial(fit_path, watcher=OnRound(victim.kill, round=1))
+    monkeypatch.setattr("pipeline.estimators.fit_dask.fit_path", watched)
+    with pytest.raises(WorkerLost, match=r"worker a .* was lost.* Fit again") as caught:
+        L1LogisticRegressionPath(path_length=3, client=cluster.client).fit(dataset)
+    assert "--resume" not in str(caught.value)
 
 
 @pytest.mark.timeout(120)
