@@ -64,6 +64,7 @@ class Model:
         self._order = np.flatnonzero(self.chosen)
         self.cycles = 0
         self.left = 0.0  # what more cycles would gain, if they go on as the last two
+        self.by_gram = False
         self.off = 0.0  # the relative distance of the weights that the Gram matrix stands for
 
     def descend(self, limit: int, least: float, share: float) -> bool:
@@ -106,6 +107,7 @@ class Model:
 
     def _by_gram(self, least: float, share: float) -> bool:
         """Minimise the model all but exactly, by its Gram matrix: no pass over the examples."""
+        self.by_gram = True
         at, order, G = self._at, self._order, self._gram()
         problem = GramProblem(G, at.g[order], at.beta[order], at.lam)
         ended, self.left = problem.minimise(GRAM_SHARE * share, GRAM_SHARE * least)

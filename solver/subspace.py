@@ -26,6 +26,8 @@ DUAL_GAP = 8e-3  # where no gap is asked for, a dual point good enough for this 
 DUAL_TURNS = 4  # of cycles and conjugate gradients, for each
 DUAL_STALE = 0.5  # for that, a Gram matrix will do whose weights are off by so much, relatively
 DUAL_SHARE = 0.01  # a cycle that gains less than this share of the total is the last of a step
+WIDE = 0.2  # a gap above this is left to one more Newton step, where steps close in fast
+FAST = 0.1  # which they do when one gains less than this share of the one before
 STALE = 0.15  # relative change of the weights up to which a Gram matrix is used again
 FINE_STALE = 0.02  # the same, once only the gap is left to close
 LEAST_STALE = 1e-4  # the same, at the least
@@ -71,6 +73,7 @@ class Subspace:
         self.steps = self.cycles = 0
         self.stuck = self._expanded = False
         self._left, self._off, self._patience = 0.0, 0.0, 1.0
+        self._gains, self._by_gram = list[float](), False  # of Newton steps so far, and how the last was found
         self._modelled = np.zeros(position.size, np.bool_)
 
     @property
@@ -103,10 +106,13 @@ class Subspace:
             if dual and max_gap > DUAL_GAP:  # it was not looked at
                 if not self._expanded:
                     self._expand()
+                if self._step_closes():
+                    self._newton_step(0.0, STALE, fine=True)
+                    self._expand()
                 self.close_gap(DUAL_GAP)
 
     def _minimise(self, enough: float, max_gap: float, limit: int) -> None:
-        gains: list[float] = []
+        self._gains = gains = list[float]()
         self._cap, stale = TURNS, STALE
         for _ in range(limit):
             self._expand()
@@ -114,7 +120,8 @@ class Subspace:
             if possible == 0.0:
                 self.remaining = 0.0
             settled = max(self.remaining, possible) <= asked and not self._violated_anew()
-            if settled and self.close_gap(max_gap) <= max_gap * self.objective:
+            only_gap = settled and max_gap < np.inf and self._step_closes()
+            if settled and not only_gap and self.close_gap(max_gap) <= max_gap * self.objective:
                 self.remaining = max(self.remaining, possible)
                 return
             before = self.objective
@@ -126,6 +133,16 @@ class Subspace:
                 return
             gains.append(before - self.objective)
             self.remaining = max(SAFETY * (1.0 + self._off / OFF) * extrapolated(gains), 2.0 * self._left)
+
+    def _step_closes(self) -> bool:
+        """Would one more Newton step close the gap at less cost than steps towards a better dual point?
+
+        So it is where few cycles bring a step far, and well filled columns have slopes off by more than λ, at next to
+        no cost for f.
+        """
+        last = self._gains[-2:]
+        fast = len(last) == 2 and 0.0 < last[1] <= FAST * last[0] and not self._by_gram
+        return fast and self._gap_from(self.margins, self.g) > WIDE * self.objective
 
     def close_gap(self, asked: float) -> float:
         """The duality gap of the problem restricted to the working set; `dual_margins` is where its dual point is from.
@@ -193,7 +210,7 @@ class Subspace:
         model = Model(quadratic, min(stale, FINE_STALE) if fine else stale, self._patience)
         ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (0.02 * enough, SHARE)))
         self.cycles += model.cycles
-        self._left, self._off, self._modelled = model.left, model.off, model.chosen
+        self._left, self._off, self._modelled, self._by_gram = model.left, model.off, model.chosen, model.by_gram
         alpha = self._move(model.d)
         if alpha == 1.0 and not ended:
             self._cap = min(2 * self._cap, MOST_TURNS)
