@@ -51,9 +51,14 @@ def find_or_make(name: str, data: Path | None, scratch: Path) -> Path:
 ARRAYS = ("epsilon", "webspam", "dna")
 
 
-def make_arrays(name: str, scale: float = 1.0) -> tuple[sp.csr_matrix, np.ndarray]:
-    """X, rows of float32, and y, −1 or +1, of the look-alike of `name`, with `scale` times its usual number of rows."""
-    rng = np.random.default_rng(7)
+def make_arrays(
+    name: str, scale: float = 1.0, rng: np.random.Generator | None = None
+) -> tuple[sp.csr_matrix, np.ndarray]:
+    """X, rows of float32, and y, −1 or +1, of the look-alike of `name`, with `scale` times its usual number of rows.
+
+    The same at every call, unless it is drawn by a generator given.
+    """
+    rng = np.random.default_rng(7) if rng is None else rng
     made = {"epsilon": _epsilon, "webspam": _webspam, "dna": _dna}[name]
     X, y = made(rng, scale)
     X.sort_indices()  # which products leave in any order, and some readers of text insist on

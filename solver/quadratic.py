@@ -20,6 +20,7 @@ from solver.store import Gram, Store
 
 CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
 ITERATIONS = 40  # of conjugate gradients on a face
+LEAST_ITERATIONS = 4  # the same: the first ones gain little even where slow ways are left
 ALONE = 10  # cycles of coordinate descent in a turn where conjugate gradients do not help
 SCALES = (1.0, 0.25, 0.0625)  # of the step along a face, tried in turn
 FAST = 0.1  # a cycle that gains less than this share of the one before leaves nothing for conjugate gradients
@@ -156,7 +157,7 @@ class Model:
         residual -= at.lam * signs
         step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
         last = np.inf
-        for _ in range(ITERATIONS):
+        for k in range(ITERATIONS):
             scaled = precondition(residual)
             energy = float(residual @ scaled)
             if energy <= 0.0:
@@ -172,7 +173,7 @@ class Model:
             residual -= alpha * image
             self.cycles += 1
             total += 0.5 * alpha * energy
-            if 0.5 * alpha * energy <= max(0.1 * share * total, least):
+            if k + 1 >= LEAST_ITERATIONS and 0.5 * alpha * energy <= max(0.1 * share * total, least):
                 break
         return step
 

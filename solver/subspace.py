@@ -39,6 +39,8 @@ SHARE = 0.1  # a cycle that lowers the model by less than this share of the best
 FINE_SHARE = 0.01  # the same, once only the gap is left to close
 LEAST_WEIGHT = 1e-10  # w is held above this, so that examples far on one side leave the model bounded
 LEAST_LEFT = 0.25  # of the last step's gain is taken to be left after it, however fast steps are closing in
+LEFT_BY_CYCLES = 2.0  # the same where cycles found the step, not a Gram matrix: they stop short of slow ways
+LEAST_GAIN = 0.01  # of what a search may leave: cycles that gain less end a step
 SAFETY = 2.0  # what is left may be so much more than it seems
 OFF = 0.05  # and so much more again for each such share by which the Gram matrix's weights are off: it hides slow ways
 VIOLATES = 0.02  # a feature that no model had violates, when its slope is so far above λ, relatively
@@ -132,7 +134,8 @@ class Subspace:
                 self.remaining, self.stuck = possible, True
                 return
             gains.append(before - self.objective)
-            self.remaining = max(SAFETY * (1.0 + self._off / OFF) * extrapolated(gains), 2.0 * self._left)
+            left = extrapolated(gains, LEAST_LEFT if self._by_gram else LEFT_BY_CYCLES)
+            self.remaining = max(SAFETY * (1.0 + self._off / OFF) * left, 2.0 * self._left)
 
     def _step_closes(self) -> bool:
         """Would one more Newton step close the gap at less cost than steps towards a better dual point?
@@ -208,7 +211,7 @@ class Subspace:
         self.steps += 1
         quadratic = self._quadratic(self.beta, self.lam, self.r, self.g)
         model = Model(quadratic, min(stale, FINE_STALE) if fine else stale, self._patience)
-        ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (0.02 * enough, SHARE)))
+        ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (LEAST_GAIN * enough, SHARE)))
         self.cycles += model.cycles
         self._left, self._off, self._modelled, self._by_gram = model.left, model.off, model.chosen, model.by_gram
         alpha = self._move(model.d)
@@ -240,11 +243,11 @@ class Subspace:
         return found.alpha
 
 
-def extrapolated(gains: list[float]) -> float:
-    """What further steps would gain, at the slower of the paces of the last two."""
+def extrapolated(gains: list[float], least: float) -> float:
+    """What further steps would gain, at the slower of the last two paces: `least` times the last gain, or more."""
     paces = [min(b / a, SLOWEST) if a > 0.0 else 0.0 for a, b in pairwise(gains[-3:])]
     pace = max(paces, default=0.5)
-    return gains[-1] * max(pace / (1.0 - pace), LEAST_LEFT)
+    return gains[-1] * max(pace / (1.0 - pace), least)
 
 
 def single_gains(g: Float64, h: Float64, beta: Float64, lam: float) -> Float64:

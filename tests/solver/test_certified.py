@@ -127,6 +127,25 @@ def test_the_estimate_has_a_margin(monkeypatch: pytest.MonkeyPatch, shape: str, 
         within(path(X, examples, DefaultOptions(tol=tol), length=12), optima, 0.5 * tol)
 
 
+@pytest.mark.parametrize("seed", [1, 4])
+def test_the_estimate_has_a_margin_where_cycles_stop_short_of_slow_ways(seed: int) -> None:
+    """Rows of words, few of them frequent: no Gram matrix pays, and the model's Hessian is nearly singular."""
+    n, p, length = 1600, 50_000, 200
+    rng = np.random.default_rng(seed)
+    ids = np.exp(rng.random((n, length)) * np.log(p)).astype(int) - 1  # each octave as frequent as the next
+    X = sparse.csr_array((np.ones(ids.size), (np.repeat(np.arange(n), length), ids.ravel())), shape=(n, p))
+    X.sum_duplicates()
+    X.data = 1.0 + np.log(X.data)
+    X = sparse.csc_array(sparse.diags_array(1.0 / np.sqrt((X**2).sum(axis=1))) @ X, dtype=np.float32)
+    X = X[:, np.flatnonzero(np.diff(X.indptr))]
+    margins = X @ rng.normal(size=X.shape[1])
+    labels = np.where(3.0 * (margins - margins.mean()) / margins.std() + rng.logistic(size=n) > 0, 1, -1)
+    examples = Examples.of(labels)
+    optima = best(X, examples, 12)
+    for tol in (1e-4, 1e-5):
+        within(path(X, examples, DefaultOptions(tol=tol), length=12), optima, 0.3 * tol)
+
+
 @pytest.mark.parametrize(("n", "p"), [(500, 40), (60, 300)])
 def test_strongly_correlated_features_are_no_trap(n: int, p: int) -> None:
     X = correlated(0, n, p)
