@@ -121,7 +121,8 @@ class Subspace:
             possible, asked = self._possible(), enough * self.objective
             if possible == 0.0:
                 self.remaining = 0.0
-            settled = max(self.remaining, possible) <= asked and not self._violated_anew()
+            anew = self._violated_anew()
+            settled = max(self.remaining, possible) <= asked and not anew
             only_gap = settled and max_gap < np.inf and self._step_closes()
             if settled and not only_gap and self.close_gap(max_gap) <= max_gap * self.objective:
                 self.remaining = max(self.remaining, possible)
@@ -130,7 +131,7 @@ class Subspace:
             if len(gains) > 1 and gains[-1] > SLOW * gains[-2]:
                 stale = max(0.1 * stale, LEAST_STALE)
                 self._patience *= PATIENCE
-            if not self._newton_step(asked, stale, fine=self.remaining <= asked):
+            if not self._newton_step(asked, stale, fine=self.remaining <= asked and not anew):
                 self.remaining, self.stuck = possible, True
                 return
             gains.append(before - self.objective)
