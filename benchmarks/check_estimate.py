@@ -28,14 +28,17 @@ LENGTH = 14
 REAL = ("news20", "imdb", "splice", "a9a")
 
 
-def dense(n: int, p: int, rng: np.random.Generator, *, factors: int = 0, copies: bool = False) -> Data:
-    """Normal values; or all features share a few factors; or every column is there twice."""
+def dense(
+    n: int, p: int, rng: np.random.Generator, *, factors: int = 0, copies: bool = False, mean: float = 0.0
+) -> Data:
+    """Normal values; all features share a few factors; every column is there twice; or most are far from zero."""
     X = rng.normal(size=(n, p))
     if factors:
         X = rng.normal(size=(n, factors)) @ rng.normal(size=(factors, p)) + 0.1 * X
     if copies:
         X[:, p // 2 :] = X[:, : p // 2]
     labels = np.where(X[:, :3].sum(axis=1) + rng.normal(size=n) > 0, 1.0, -1.0)
+    X += mean * (rng.random(p) < 0.7) * rng.uniform(0.3, 1.0, p)
     return sparse.csc_matrix(X.astype(np.float32)), labels
 
 
@@ -69,6 +72,10 @@ KINDS: dict[str, Callable[[np.random.Generator], Data]] = {
     "duplicates": partial(dense, 300, 40, copies=True),
     "wide": partial(dense, 60, 400),
     "tall": partial(dense, 1000, 12),
+    "mean 10": partial(dense, 300, 40, mean=10.0),
+    "mean 100": partial(dense, 300, 40, mean=100.0),
+    "mean 1000": partial(dense, 300, 40, mean=1000.0),
+    "wide mean 100": partial(dense, 60, 200, mean=100.0),
     "topics": topics,
     "words": partial(lookalike, "webspam", (0.03, 0.08, 0.15)),
     "dna": partial(lookalike, "dna", (0.01, 0.03)),

@@ -5,8 +5,9 @@ For each λ
     2. their columns come to the driver, if they are not in its store, and f is minimised over them (subspace.py)
     3. a sweep at the new margins: the slope of every feature that can matter, and with the largest the duality gap
     4. done? If not, features that violate |∂L/∂βⱼ| ≤ λ join the working set, and on with 2
-A round is a sweep, a pass over the data. Where the store's budget does not hold the working set, rounds split by
-feature (split.py) carry on from where the search stands, ended by the same certificate.
+A λ far below the last one, where a first working set would be all but everything, is reached over stepping stones:
+steps 1 to 3, roughly, at λ between. A round is a sweep, a pass over the data. Where the budget of the store does not hold
+the working set, rounds split by feature (split.py) carry on from where the search stands, ended by the same certificate.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ OUTSIDE = 20.0  # what features outside the working set gain singly, they may ga
 PART_STEPS = 5  # Newton steps over the part of a working set that fits
 PART_SHARE = 0.1  # of tol, which they may leave
 WELL_BEYOND = 0.5  # share of the budget that β's own columns take, from which the search is not tried again
+LEAP = 8.0  # from one λ to the next: where slopes say too little of what is so far away, there are stones on the way
+STONE_SHARE = 0.01  # of f, which the search at such a λ may leave
 
 
 def certified_path(
@@ -62,7 +65,7 @@ def certified_path(
     """
     if list(lambdas) != falling(lambdas):
         raise ValueError("lambdas must fall, each value once")
-    search = CertifiedSearch(blocks, examples, options, beta)
+    search = CertifiedSearch(blocks, examples, options, beta, last=lambdas[done - 1] if done else largest)
     if done > 1 and before is not None and beta is not None and lambdas[done - 2] < largest:
         search.solved = [(lambdas[done - 2], before), (lambdas[done - 1], beta)]
     for k in range(done, len(lambdas)):
@@ -73,15 +76,25 @@ def certified_path(
 
 
 class CertifiedSearch:
-    """The driver's side of a path: β, the margins, and the store of columns."""
+    """The driver's side of a path: β, the margins, and the store of columns.
+
+    last: the λ that β is a solution at; λmax where there is no β. If none is given, there are no stepping stones.
+    """
 
     def __init__(
-        self, blocks: Blocks, examples: Examples, options: DefaultOptions, beta: Coefficients | None = None
+        self,
+        blocks: Blocks,
+        examples: Examples,
+        options: DefaultOptions,
+        beta: Coefficients | None = None,
+        *,
+        last: float = 0.0,
     ) -> None:
         self._blocks, self._examples, self._options = blocks, examples, options
         self._offsets = np.asarray(offsets(blocks.sizes))
         self._beta = Coefficients.empty() if beta is None else beta
         self.solved: list[tuple[float, Coefficients]] = []  # the last two λ, with their β; or fewer
+        self._last = last
         self._swept = False  # do the blocks know the slopes at β?
         # What is not known yet is taken to be as large as a column can be.
         self._nbytes = np.full(int(self._offsets[-1]), 8 * examples.n, np.int64)
@@ -98,7 +111,7 @@ class CertifiedSearch:
         self._beyond = certificate is None
         if certificate is None:
             certificate = self._split_rounds(lam, log)
-        self.solved = [*self.solved[-1:], (lam, self._beta)]
+        self._passed(lam)
         solution = log.solution(self._beta, certificate, self._options)
         warn_unless_met(solution, certificate, self._options)
         return solution
@@ -109,6 +122,10 @@ class CertifiedSearch:
         """Steps 1 to 4; None where the working set is beyond the budget."""
         self._prepare(lam, log)
         first = self._entering(lam)
+        while self._too_far(lam, first) and log.rounds + 1 < self._options.max_rounds:
+            if not self._stepping_stone(lam, log):
+                return None
+            first = self._entering(lam)
         working = self._affordable(self._beta.position, first, least=0.0)
         if working is None or not self._fetch(self._beta.position, working):
             return None
@@ -116,13 +133,7 @@ class CertifiedSearch:
         share, dual = FIRST, -np.inf
         while self._fetch(working, working):
             search = Subspace(self._store, working, self._beta, margins, self._examples, lam)
-            log.begin(search.objective)
-            with log.searching():
-                if share == FIRST:
-                    self._go_on(search)
-                search.minimise(*self._asked(share))
-            self._beta = search.coefficients
-            sweep = self._sweep(search.dual_margins, lam)
+            sweep = self._improve(search, log, *self._asked(share), go_on=share == FIRST)
             dual = max(dual, self._dual(search.dual_margins, lam, sweep))
             new = ~np.isin(sweep.position, working, assume_unique=True)
             certificate = self._certify(search, sweep, new, dual)
@@ -137,6 +148,40 @@ class CertifiedSearch:
                 return None
             working = wider
         return None
+
+    def _improve(
+        self, search: Subspace, log: Log, enough: float, max_gap: float, *, go_on: bool, dual: bool = True
+    ) -> Sweep:
+        """Steps 2 and 3, the columns being in the store."""
+        log.begin(search.objective, search.lam)
+        with log.searching():
+            if go_on:
+                self._go_on(search)
+            search.minimise(enough, max_gap, dual=dual)
+        self._beta = search.coefficients
+        return self._sweep(search.dual_margins, search.lam)
+
+    def _too_far(self, lam: float, entering: Sweep) -> bool:
+        """Is λ so far from the last that slopes there let in more features than there can be in a model, or room?"""
+        many = entering.position.size > self._examples.n or int(entering.nbytes.sum()) > self._store.budget
+        return many and lam * LEAP < self._last * (1.0 - 1e-9)
+
+    def _stepping_stone(self, lam: float, log: Log) -> bool:
+        """Steps 1 to 3 at a λ on the way to this one, roughly; False where the working set is beyond the budget."""
+        strides = np.ceil(np.log(self._last / lam) / np.log(LEAP) - 1e-9)
+        stone = self._last * float((lam / self._last) ** (1.0 / strides))
+        working = self._affordable(self._beta.position, self._entering(stone), least=0.0)
+        if working is None or not (self._fetch(self._beta.position, working) and self._fetch(working, working)):
+            return False
+        search = Subspace(self._store, working, self._beta, self._margins(), self._examples, stone)
+        sweep = self._improve(search, log, STONE_SHARE, np.inf, go_on=True, dual=False)
+        log.end(search.objective, self._beta, search.objective - self._dual(search.margins, stone, sweep))
+        self._passed(stone)
+        return True
+
+    def _passed(self, lam: float) -> None:
+        self.solved = [*self.solved[-1:], (lam, self._beta)]
+        self._last = lam
 
     def _entering(self, lam: float) -> Sweep:
         """Features with slopes that come near λ; where these are most of all, all, if there is room."""

@@ -7,11 +7,14 @@ examples S with the largest changes D. A fresh one is the same from weights of z
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from solver import subspace_kernels
-from solver.arrays import Float64, Int64
+from solver.arrays import Float32, Float64, Int64
 from solver.store import Gram, Store, in_parts
+from solver.subspace_kernels import DENSE, ONES
 
 STRETCH = 4096  # examples multiplied at a time
 NEW_SHARE = 0.25  # of its columns may be new for a Gram matrix to be extended, not formed anew
@@ -20,6 +23,7 @@ WORTH_TWO = 256  # examples from which a second thread is worth waking
 FRESH = 0.05  # of the change that is allowed may be left out of a fresh Gram matrix
 CHEAP = 10**8  # multiplications, up to which it is formed anew each time, of all examples: there is nothing to save
 UPDATED = 0.1  # the same, of an update
+SIZES = (1e-30, 1e30)  # of columns, in float32
 
 
 def gram_for(store: Store, position: Int64, w: Float64, stale: float, likely: Int64 | None = None) -> Gram:
@@ -94,6 +98,7 @@ def extended(store: Store, position: Int64, likely: Int64 | None = None) -> Gram
 
     None if they are too many, or there is no Gram matrix, or no room.
     """
+    _drop_missing(store)
     last = store.gram
     if last is None or not is_near(store, position):
         return None
@@ -106,17 +111,22 @@ def extended(store: Store, position: Int64, likely: Int64 | None = None) -> Gram
     if likely is not None:
         more = likely[~np.isin(likely, last.position, assume_unique=True)]
         new = more if more.size <= min(NEW_SHARE * last.position.size, room) else new
-    # A feature that has left the store cannot be multiplied with, and has no part in the working set.
-    kept = np.flatnonzero(np.isin(last.position, store.missing(last.position), invert=True))
-    both = np.concatenate((last.position[kept], new))
-    k = kept.size
+    both, k = np.concatenate((last.position, new)), last.position.size
     rows = weighed(store, both, last.w, first_row=k)
     G = np.empty((both.size, both.size))
-    G[:k, :k] = last.G[np.ix_(kept, kept)]
+    G[:k, :k] = last.G
     G[k:], G[:k, k:] = rows, rows[:, :k].T
     order = np.argsort(both)
     store.gram = Gram(both[order], G[np.ix_(order, order)], last.w)
     return store.gram
+
+
+def _drop_missing(store: Store) -> None:
+    """A feature that has left the store cannot be multiplied with, and has no part in the working set."""
+    last = store.gram
+    if last is not None and store.missing(last.position).size:
+        kept = last.position[~np.isin(last.position, store.missing(last.position), assume_unique=True)]
+        store.gram = Gram(kept, last.of(kept), last.w)
 
 
 def weighed(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Float64:
@@ -126,7 +136,8 @@ def weighed(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Fl
     """
     slots, k = store.slots(position), position.size
     kind, lo, hi, start, *lists = store.arrays
-    chosen, root = np.flatnonzero(w), np.sqrt(np.abs(w)).astype(np.float32)
+    units = Units.of(store, slots, w)
+    chosen, root = np.flatnonzero(w), np.sqrt(np.abs(w) / units.weight).astype(np.float32)
     nowhere = min(STRETCH, chosen.size)
     place = np.full(w.size, nowhere, np.int32)
 
@@ -140,7 +151,9 @@ def weighed(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Fl
             rising = w[here] > 0.0
             here, more = np.concatenate((here[rising], here[~rising])), int(rising.sum())
             place[here] = np.arange(here.size)
-            subspace_kernels.spread_scaled(slots, kind, start, lo, hi, *lists, cursor, root, here, place, room)
+            subspace_kernels.spread_scaled(
+                slots, kind, start, lo, hi, *lists, cursor, root, units.mean, units.unit, here, place, room
+            )
             for columns, sign in ((room[:, :more], 1.0), (room[:, more : here.size], -1.0)):
                 if columns.shape[1]:
                     G += sign * (columns[first_row:] @ columns.T)
@@ -149,4 +162,46 @@ def weighed(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Fl
     G, *others = in_parts(chosen.size, part, worth=WORTH_TWO)
     for other in others:
         G += other
-    return G
+    return units.undone(G, first_row)
+
+
+@dataclass(frozen=True)
+class Units:
+    """What columns are multiplied in, so that float32 will do: dense ones less their mean, all of much the same size.
+
+    Of a column whose values all lie far from zero, float32 products would hold the mean and little else.
+    """
+
+    weight: float  # the largest of the weights
+    mean: Float32  # of dense columns; 0 for others
+    unit: Float32  # the inverse of a column's size
+    sums: Float64  # Σ w x
+    total: float  # Σ w
+
+    @classmethod
+    def of(cls, store: Store, slots: Int64, w: Float64) -> Units:
+        size = np.abs(w)
+        weight, total = float(size.max(initial=0.0)) or 1.0, float(size.sum()) or 1.0
+        kinds = store.kinds(slots)
+        mean, unit, sums = np.zeros(slots.size, np.float32), np.ones(slots.size, np.float32), np.zeros(slots.size)
+        if (kinds == ONES).all():
+            return cls(weight, mean, unit, sums, 0.0)
+        squares = np.empty(slots.size)
+        store.sums(slots, size, size, sums, squares)
+        dense = kinds == DENSE
+        mean[dense] = (sums[dense] / total).astype(np.float32)
+        spread = np.sqrt(np.maximum(squares - 2.0 * mean * sums + np.square(mean, dtype=float) * total, 0.0) / total)
+        uneven = (kinds != ONES) & (spread > 0.0)
+        unit[uneven] = 1.0 / np.clip(spread[uneven], *SIZES)
+        if dense.any() and (w < 0.0).any():
+            store.slopes(slots, w, sums)
+        return cls(weight, mean, unit, sums, float(w.sum()))
+
+    def undone(self, G: Float64, first_row: int) -> Float64:
+        """XᵀWX, from that of the columns in these units."""
+        size, mean = 1.0 / self.unit.astype(float), self.mean.astype(float)
+        G *= self.weight * np.outer(size[first_row:], size)
+        if mean.any():  # x = c + m, and so Σ w x x' = Σ w c c' + m Σ w x' + m' Σ w c
+            G += np.outer(mean[first_row:], self.sums)
+            G += np.outer((self.sums - mean * self.total)[first_row:], mean)
+        return G

@@ -13,34 +13,60 @@ from solver import subspace_kernels
 from solver.arrays import Float64
 
 CYCLES = 20  # of coordinate descent, before the face is solved exactly
-FACES = 10  # at the most
-SLOW_FACES, SLOW_GAIN = 2, 0.02  # faces, and a share of all gained by the last, from which on they are slow
+FACES, WORK = (10, 200), 3e10  # at the most: as many as take so many multiplications, within limits
+SLOW_TURNS, SLOW_GAIN = (
+    2,
+    0.5,
+)  # of both, from which on they are slow, if one gains less than this share of what is left
+SLOW_SHARE = 0.2  # the same, if so many of all faces were left one after another, as coefficients crossed zero
 SPLIT_STEPS, SPLIT_END = 200, 1e-7  # of alternating directions at the most, and a relative step to end with
+ROUNDING = 1e-14  # of the L1 term: a gap below is none
 RELAXED = 1.6  # of the step to a minimum of the quadratic
 
 
 class GramProblem:
-    """d, and q = g − Gd beside it."""
+    """d, and q = g − Gd beside it. energy: Σ r²/w of the residual r that g = Xᵀr is of."""
 
-    def __init__(self, G: Float64, g: Float64, beta: Float64, lam: float) -> None:
-        self._G, self._g, self._beta, self._lam = G, g, beta, lam
+    def __init__(self, G: Float64, g: Float64, beta: Float64, lam: float, energy: float) -> None:
+        self._G, self._g, self._beta, self._lam, self._energy = G, g, beta, lam, energy
         self.d, self._q = np.zeros(g.size), g.copy()
 
     def minimise(self, share: float, least: float) -> tuple[bool, float]:
-        """Until a cycle gains less than `share` of a run of cycles, or `least`: whether so, and what may be left."""
-        value, split = 0.0, False
-        for face in range(FACES):
-            cycles, gain = subspace_kernels.descend_gram(
-                self._G, self._q, self._beta, self.d, self._lam, CYCLES, share, least
-            )
-            if face and cycles < CYCLES:
+        """Until no more than `share` of all that was gained is left, or `least`: whether so, and what is left at most.
+
+        The problem's own duality gap says so. Where columns depend on each other, cycles, and faces too, may each gain
+        next to nothing with a lot still to be gained.
+        """
+        value, turns, crossed, split, most = 0.0, 0, 0, False, self._most_faces()
+        for _ in range(most):
+            slow = crossed > SLOW_SHARE * most
+            if not crossed:
+                subspace_kernels.descend_gram(self._G, self._q, self._beta, self.d, self._lam, CYCLES, share, least)
+                before, value, gap = value, self.value(), self.gap()
+                if gap <= max(share * -value, least, ROUNDING * self._lam * float(np.abs(self._beta + self.d).sum())):
+                    return True, gap
+                turns += 1
+                slow = turns > SLOW_TURNS and before - value < SLOW_GAIN * gap
+            try:
+                if slow and not split:
+                    self._split()
+                    split, crossed = True, 0
+                else:
+                    crossed = crossed + 1 if self._solve_face() else 0
+            except LinAlgError:
                 break
-            before, value = value, self.value()
-            slow = face >= SLOW_FACES and not split and before - value > SLOW_GAIN * -value
-            if not (self._split() if slow else self._solve_face()):
-                break
-            split = split or slow
-        return cycles < CYCLES, 2.0 * gain
+        return False, self.gap()
+
+    def _most_faces(self) -> int:
+        return int(np.clip(WORK / self.d.size**3, *FACES))
+
+    def gap(self) -> float:
+        """The duality gap: what is left to gain at the most. The dual point is the residual, scaled until q ≤ λ."""
+        now = self._beta + self.d
+        scale = min(1.0, self._lam / float(np.abs(self._q).max(initial=self._lam)))
+        residual = max(self._energy - float((self._g + self._q) @ self.d), 0.0)
+        gap = self._lam * float(np.abs(now).sum()) - scale * float(self._q @ now) + 0.5 * (1.0 - scale) ** 2 * residual
+        return max(gap, 0.0)
 
     def value(self) -> float:
         """The objective, less what it is at d = 0."""
@@ -50,19 +76,18 @@ class GramProblem:
     def _solve_face(self) -> bool:
         """Go to the minimum over the coefficients that are not zero, those that would change sign stopping at zero.
 
-        Where that gains less than to go straight up to where the first of them becomes zero, go there. False where
-        there is no face, or no way to solve on it.
+        Where that gains less than to go straight up to where the first of them becomes zero, go there. True if there
+        were any: then the face without them is next, as cycles would only bring them back.
         """
         face = np.flatnonzero(self._beta + self.d)
         if face.size == 0:
             return False
         now = self._beta[face] + self.d[face]
         slope = self._q[face] - self._lam * np.sign(now)
-        try:
-            factor = cho_factor(self._G[np.ix_(face, face)], lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            return False
+        factor = cho_factor(self._G[np.ix_(face, face)], lower=True, overwrite_a=True, check_finite=False)
         step = cho_solve(factor, slope, check_finite=False)
+        if not np.isfinite(step).all():
+            raise LinAlgError("the face has no minimum that can be told")
         crossing = (now + step) * now < 0.0
         change = np.where(crossing, -now, step)
         image = self._G[:, face] @ change
@@ -73,22 +98,19 @@ class GramProblem:
             image = self._G[:, face] @ change
         self._q -= image
         self.d[face] = np.where(change == -now, -self._beta[face], self.d[face] + change)
-        return bool(np.isfinite(self.d).all())
+        return bool(crossing.any())
 
-    def _split(self) -> bool:
+    def _split(self) -> None:
         """Alternating directions: the quadratic and the L1 term by turns.
 
         In units in which G's diagonal is 1. ρ is the typical curvature of a column beyond what those before it
-        explain. False where there is no way to solve.
+        explain.
         """
         unit, now = np.sqrt(self._G.diagonal()), self._beta + self.d
         scaled = self._G / np.outer(unit, unit)
-        try:
-            own = cho_factor(scaled, lower=True, check_finite=False)[0].diagonal() ** 2
-            rho = float(np.median(own))
-            factor = cho_factor(scaled + rho * np.eye(unit.size), lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            return False
+        own = cho_factor(scaled, lower=True, check_finite=False)[0].diagonal() ** 2
+        rho = float(np.median(own))
+        factor = cho_factor(scaled + rho * np.eye(unit.size), lower=True, overwrite_a=True, check_finite=False)
         pull, threshold = (self._q + self._G @ now) / unit, self._lam / (rho * unit)
         z, u = unit * now, np.zeros(unit.size)
         for _ in range(SPLIT_STEPS):
@@ -100,7 +122,6 @@ class GramProblem:
             if largest <= SPLIT_END * np.abs(z).max():
                 break
         self._go_to(z / unit)
-        return True
 
     def _go_to(self, coefficients: Float64) -> None:
         """Make β + d these, unless that raises the objective."""

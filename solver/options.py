@@ -64,7 +64,7 @@ class DefaultOptions:
     max_gap: the relative duality gap must be below this as well.
     gap: a strict certificate instead: done only when the relative duality gap itself is at most this.
     subspace_memory: bytes that the driver's store of columns may take; None means a quarter of the memory available.
-    max_rounds: passes over the data for one λ, at the most.
+    max_rounds: passes over the data for one λ, at the most; the first λ has one more, to begin with.
     """
 
     tol: float = 1e-4

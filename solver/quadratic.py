@@ -17,6 +17,7 @@ from solver.arrays import Float64, Int64
 from solver.gram import gram_for, heaviest, is_near, weighed
 from solver.gram_problem import GramProblem
 from solver.store import Gram, Store
+from solver.subspace_kernels import DENSE
 
 CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
 ITERATIONS = 40  # of conjugate gradients on a face
@@ -33,6 +34,7 @@ GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a co
 SPARED = 30  # cycles over the columns that a Gram matrix spares
 SPARED_AGAIN = 3  # times as many, where there is one already that has most of the features
 LEAST_OWN = 0.5  # a column's curvature in a Gram matrix, compared with the true one: below, that takes its place
+EXACT = 1e-11  # of a column's curvature: more than float64 loses
 NEAR = 0.9  # a coefficient at zero whose slope is below this share of λ sits out a Newton step
 
 
@@ -54,11 +56,12 @@ class Quadratic:
 class Model:
     """A quadratic, minimised roughly: by its Gram matrix, or by cycles and conjugate gradients on the columns.
 
-    stale: the Gram matrix may be of weights that are off by so much, relatively. patience: how much more it may cost.
+    stale: the Gram matrix may be of weights that are off by so much, relatively.
+    slow_cycles: so many were made in vain so far, and the Gram matrix may cost as many more.
     """
 
-    def __init__(self, at: Quadratic, stale: float, patience: float = 1.0) -> None:
-        self._at, self._stale, self._patience = at, stale, patience
+    def __init__(self, at: Quadratic, stale: float, slow_cycles: int = 0) -> None:
+        self._at, self._stale, self._slow_cycles = at, stale, slow_cycles
         self.d = np.zeros(at.position.size)
         self._start = at.r.copy()
         self.chosen = ((at.beta != 0.0) | (np.abs(at.g) > NEAR * at.lam)) & (at.h > 0.0)
@@ -103,14 +106,16 @@ class Model:
         """Is the Gram matrix, k² n multiplications by BLAS, cheaper than the cycles that it spares?"""
         at, k = self._at, self._order.size
         entries = float(at.store.entries(at.slots[self._order]).sum())
-        spared = SPARED * self._patience * (SPARED_AGAIN if is_near(at.store, at.position[self._order]) else 1.0)
+        again = is_near(at.store, at.position[self._order])
+        spared = self._slow_cycles + SPARED * (SPARED_AGAIN if again else 1)
         return bool(0 < k <= at.store.most_gram and k * k * at.r.size * GRAM_COST < spared * entries)
 
     def _by_gram(self, least: float, share: float) -> bool:
         """Minimise the model all but exactly, by its Gram matrix: no pass over the examples."""
         self.by_gram = True
         at, order, G = self._at, self._order, self._gram()
-        problem = GramProblem(G, at.g[order], at.beta[order], at.lam)
+        energy = subspace_kernels.energy(at.r, at.w)
+        problem = GramProblem(G, at.g[order], at.beta[order], at.lam, energy)
         ended, self.left = problem.minimise(GRAM_SHARE * share, GRAM_SHARE * least)
         self.d[order] = problem.d
         self.cycles += 1
@@ -124,8 +129,18 @@ class Model:
         G, h = gram.of(wanted), at.h[self._order]
         own = G.diagonal()
         # A feature may have most of its weight where the matrix has none; and rounding must leave no direction flat.
-        np.fill_diagonal(G, np.where(own < LEAST_OWN * h, h, own) * (1.0 + 1e-6))
+        np.fill_diagonal(G, np.where(own < LEAST_OWN * h, h, own) + self._ridge(self._order, 1e-6))
         return G
+
+    def _ridge(self, chosen: Int64, share: float) -> Float64:
+        """A share of these columns' curvature, of dense ones that about their mean: what lies in it is exact."""
+        at, slots, h = self._at, self._at.slots[chosen], self._at.h[chosen]
+        if not (at.store.kinds(slots) == DENSE).any():
+            return share * h
+        sums = np.empty(slots.size)
+        at.store.slopes(slots, at.w, sums)
+        spread = np.maximum(h - sums**2 / float(at.w.sum()), 0.0)
+        return share * spread + EXACT * h
 
     def _along_face(self, share: float, least: float) -> float:
         """Conjugate gradients over the coefficients that are not zero, their signs held; returns the gain."""
@@ -191,7 +206,8 @@ class Model:
         if last is None or last.changed(at.position[face[stiff]], at.w / scale):
             weights = heaviest(at.w / scale, STIFF_LEFT)
             G = weighed(at.store, at.position[face[stiff]], weights)
-            np.fill_diagonal(G, np.maximum(G.diagonal(), at.h[face[stiff]] / scale) * (1.0 + 1e-5))  # positive definite
+            own = np.maximum(G.diagonal(), at.h[face[stiff]] / scale)
+            np.fill_diagonal(G, own + self._ridge(face[stiff], 1e-5) / scale)  # positive definite
             at.store.stiff = last = Gram(at.position[face[stiff]], G, weights)
         here = np.flatnonzero(np.isin(at.position[face], last.position, assume_unique=True))
         try:

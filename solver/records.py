@@ -38,8 +38,9 @@ class Log:
         self._search_total = 0.0
         self.rounds = 0
 
-    def begin(self, objective: float) -> None:
-        self.before = objective
+    def begin(self, objective: float, lam: float | None = None) -> None:
+        """A round begins; lam: where it is at another λ, on the way."""
+        self.before, self._at = objective, self._lam if lam is None else lam
         self._round_began = perf_counter()
         self._search = 0.0
 
@@ -58,7 +59,7 @@ class Log:
         self._on_round(
             RoundRecord(
                 lambda_index=self._index,
-                lam=self._lam,
+                lam=self._at,
                 round=self.rounds,
                 objective=objective,
                 relative_decrease=decrease,

@@ -20,6 +20,7 @@ from solver.arrays import Float64
 SMOOTHING = (1e-1, 1e-2, 1e-3)  # ε, relative to how far a coefficient moves
 STEPS = 3  # Newton steps for each
 STRIDES = 2.0 ** -np.arange(7.0)
+STRIP = 65_536  # examples
 RIDGE = 1e-10  # of a direction's own curvature, so that directions which say the same do no harm
 
 
@@ -56,13 +57,21 @@ class Span:
         beta = self.beta + c @ self.B
         root = np.sqrt(beta**2 + epsilon**2) + np.finfo(float).tiny
         slope = self.lam * (self.B @ (beta / root)) - self.D @ working[0]
-        H = (self.D * working[1]) @ self.D.T + self.lam * (self.B * (epsilon**2 / root**3)) @ self.B.T
+        H = self._curvature(working[1]) + self.lam * (self.B * (epsilon**2 / root**3)) @ self.B.T
         scale = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
         try:
             step: Float64 = -np.linalg.solve(H / np.outer(scale, scale) + RIDGE * np.eye(c.size), slope / scale) / scale
         except np.linalg.LinAlgError:
             return None
         return step if np.isfinite(step).all() else None
+
+    def _curvature(self, w: Float64) -> Float64:
+        """D W Dᵀ, a strip of examples at a time: D is as large as anything here."""
+        H = np.zeros((len(self.D), len(self.D)))
+        for first in range(0, w.size, STRIP):
+            here = slice(first, first + STRIP)
+            H += (self.D[:, here] * w[here]) @ self.D[:, here].T
+        return H
 
     def _search(self, c: Float64, step: Float64) -> tuple[float, float]:
         """The best of a few step sizes, and f there."""

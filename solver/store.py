@@ -85,6 +85,10 @@ class Store:
         """Where these features are; all of them must be here."""
         return self._slot[position].astype(np.int64)
 
+    def kinds(self, slots: Int64) -> UInt8:
+        """Of these columns: VALUED, ONES or DENSE."""
+        return self._kind[slots]
+
     def missing(self, position: Int64) -> Int64:
         """Those of these features that are not here."""
         return position[self._slot[position] < 0]

@@ -32,7 +32,7 @@ STALE = 0.15  # relative change of the weights up to which a Gram matrix is used
 FINE_STALE = 0.02  # the same, once only the gap is left to close
 LEAST_STALE = 1e-4  # the same, at the least
 SLOW = 0.3  # Newton steps that gain on each other by less are waiting for a better Gram matrix
-PATIENCE = 3.0  # and a Gram matrix may cost them so much more, each time
+STEADY = 0.2  # if the weights changed by less than this, relatively: else it is f that bends, and the next model helps
 TURNS = 3  # of both, on one quadratic model: at first more are better spent on the next model
 MOST_TURNS = 10  # once steps of full length say that the model holds
 SHARE = 0.1  # a cycle that lowers the model by less than this share of the best one is the last
@@ -67,14 +67,16 @@ class Subspace:
         self.beta = np.zeros(position.size)
         self.beta[np.searchsorted(position, beta.position)] = beta.value
         self._working = np.empty((2, margins.size))
-        self.r, self.w = np.empty(margins.size), np.empty(margins.size)
+        self.r, self.w = np.empty(margins.size), np.zeros(margins.size)
         self.g, self.h = np.empty(position.size), np.empty(position.size)
         self.objective = kernels.loss(margins, self._signed) + lam * float(np.abs(self.beta).sum())
         self.remaining = np.inf
         self.dual_margins = margins
-        self.steps = self.cycles = 0
+        self.steps = self.cycles = self._last_cycles = 0
         self.stuck = self._expanded = False
-        self._left, self._off, self._patience = 0.0, 0.0, 1.0
+        self._turned = np.inf  # how much the last step changed the weights, relatively
+        self._left, self._off = 0.0, 0.0
+        self._slow_cycles = 0  # that went into steps which gained little on those before
         self._gains, self._by_gram = list[float](), False  # of Newton steps so far, and how the last was found
         self._modelled = np.zeros(position.size, np.bool_)
 
@@ -128,11 +130,11 @@ class Subspace:
                 self.remaining = max(self.remaining, possible)
                 return
             before = self.objective
-            if len(gains) > 1 and gains[-1] > SLOW * gains[-2]:
+            if len(gains) > 1 and gains[-1] > SLOW * gains[-2] and self._turned < STEADY:
                 stale = max(0.1 * stale, LEAST_STALE)
-                self._patience *= PATIENCE
+                self._slow_cycles += self._last_cycles
             if not self._newton_step(asked, stale, fine=self.remaining <= asked and not anew):
-                self.remaining, self.stuck = possible, True
+                self.remaining, self.stuck = np.inf, True  # nothing is known of what is left but the gap
                 return
             gains.append(before - self.objective)
             left = extrapolated(gains, LEAST_LEFT if self._by_gram else LEFT_BY_CYCLES)
@@ -175,7 +177,9 @@ class Subspace:
         """
         working = np.empty((2, self.margins.size))
         kernels.working_response(self.dual_margins, self._signed, working)
-        model = Model(self._quadratic(np.zeros(self.position.size), level, working[0], g), DUAL_STALE, self._patience)
+        model = Model(
+            self._quadratic(np.zeros(self.position.size), level, working[0], g), DUAL_STALE, self._slow_cycles
+        )
         model.descend(DUAL_TURNS, 0.0, DUAL_SHARE)
         chosen = np.flatnonzero(model.d)
         return self.dual_margins + self.store.product(self.slots[chosen], model.d[chosen])
@@ -196,7 +200,9 @@ class Subspace:
         """The quadratic model at β: residual, weights, slopes, and the Hessian's diagonal."""
         self._expanded = True
         kernels.working_response(self.margins, self._signed, self._working)
+        before = self.w.copy()
         subspace_kernels.unpack(self._working, self._signed, LEAST_WEIGHT, self.r, self.w)
+        self._turned = float(np.abs(self.w - before).sum()) / float(self.w.sum())
         self.store.sums(self.slots, self.r, self.w, self.g, self.h)
 
     def _possible(self) -> float:
@@ -211,8 +217,9 @@ class Subspace:
         """Minimise the model roughly, search along the step, make it; False where there is none."""
         self.steps += 1
         quadratic = self._quadratic(self.beta, self.lam, self.r, self.g)
-        model = Model(quadratic, min(stale, FINE_STALE) if fine else stale, self._patience)
+        model = Model(quadratic, min(stale, FINE_STALE) if fine else stale, self._slow_cycles)
         ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (LEAST_GAIN * enough, SHARE)))
+        self._last_cycles = model.cycles
         self.cycles += model.cycles
         self._left, self._off, self._modelled, self._by_gram = model.left, model.off, model.chosen, model.by_gram
         alpha = self._move(model.d)

@@ -419,6 +419,16 @@ def model_loss(start: Float64, r: Float64, w: Float64) -> float:
 
 
 @kernel
+def energy(r: Float64, w: Float64) -> float:
+    # (r[w > 0]**2 / w[w > 0]).sum()
+    total = 0.0
+    for i in range(r.size):
+        if w[i] > 0.0:
+            total += r[i] * r[i] / w[i]
+    return total
+
+
+@kernel
 def l1_norm(beta: Float64, d: Float64) -> float:
     # np.abs(beta + d).sum()
     total = 0.0
@@ -456,18 +466,21 @@ def spread_scaled(
     dense: Float32,
     cursor: Int64,
     root: Float32,
+    mean: Float32,
+    unit: Float32,
     chosen: Int64,
     place: Int32,
     out: Float32,
 ) -> None:
-    # out[:, :chosen.size] = (root[:, None] * X[:, slots])[chosen].T; cursor[c] is where column c has got to,
-    # place[chosen] = np.arange(chosen.size); all other examples have one place, the last of out, which is of no use
+    # out[:, :chosen.size] = (root[:, None] * (X[:, slots] - mean) * unit)[chosen].T, with mean = 0 for all but dense
+    # columns; cursor[c] is where column c has got to, place[chosen] = np.arange(chosen.size); all other examples have
+    # one place, the last of out, which is of no use
     last = chosen.max()
     for c in range(slots.size):
         s = slots[c]
         if kind[s] == DENSE:
             for e in range(chosen.size):
-                out[c, e] = dense[at[s], chosen[e]] * root[chosen[e]]
+                out[c, e] = (dense[at[s], chosen[e]] - mean[c]) * unit[c] * root[chosen[e]]
             continue
         out[c, : chosen.size] = np.float32(0.0)
         k = cursor[c]
@@ -479,7 +492,7 @@ def spread_scaled(
         else:
             while k < hi[s] and indices[k] <= last:
                 i = np.uint32(indices[k])
-                out[c, np.uint32(place[i])] = root[i] * data[k + at[s] - lo[s]]
+                out[c, np.uint32(place[i])] = root[i] * (data[k + at[s] - lo[s]] * unit[c])
                 k += 1
         cursor[c] = k
 

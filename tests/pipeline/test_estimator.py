@@ -379,8 +379,8 @@ def test_a_data_set_gives_what_its_arrays_give(current: Client, tmp_path: Path, 
     (tmp_path / "text.svm").write_bytes(to_text(X, y, base))
     url = str(tmp_path / "data")
     convert_libsvm(str(tmp_path / "text.svm"), url, partitions=2, zero_based=base == 0, positive_label=positive)
-    model = L1LogisticRegressionPath([8.0, 1.0], gap=1e-8).fit(url)
-    expected = L1LogisticRegressionPath([8.0, 1.0], gap=1e-8).fit(X, y)
+    model = L1LogisticRegressionPath([8.0, 1.0], gap=1e-10).fit(url)
+    expected = L1LogisticRegressionPath([8.0, 1.0], gap=1e-10).fit(X, y)
     np.testing.assert_allclose(model.coefs_.toarray(), expected.coefs_.toarray(), atol=1e-5)
     assert model.classes_.tolist() == [-1.0, 1.0]
     for source in (url, open_dataset(url), tmp_path / "text.svm"):

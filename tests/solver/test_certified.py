@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
+from sklearn.linear_model import LogisticRegression
 
 from solver import (
     Block,
@@ -111,10 +112,15 @@ def drawn(shape: str, seed: int) -> tuple[Any, Examples]:
     X = correlated(seed, n, p) if "factors" in shape else rng.normal(size=(n, p))
     if shape == "duplicates":
         X[:, p // 2 :] = X[:, : p // 2]
-    return X, Examples.of(np.where(X[:, :3].sum(axis=1) + rng.normal(size=n) > 0, 1, -1))
+    examples = Examples.of(np.where(X[:, :3].sum(axis=1) + rng.normal(size=n) > 0, 1, -1))
+    if shape.startswith("mean"):
+        X += float(shape.split()[1]) * (rng.random(p) < 0.7) * rng.uniform(0.3, 1.0, p)
+    return X, examples
 
 
-@pytest.mark.parametrize("shape", ["factors", "wide factors", "duplicates", "wide", "tall"])
+@pytest.mark.parametrize(
+    "shape", ["factors", "wide factors", "duplicates", "wide", "tall", "mean 30", "mean 100", "mean 1000"]
+)
 @pytest.mark.parametrize("seed", [7, 8, 28, 47])
 @pytest.mark.parametrize("gram", ["exact", "approximate"])
 def test_the_estimate_has_a_margin(monkeypatch: pytest.MonkeyPatch, shape: str, seed: int, gram: str) -> None:
@@ -127,10 +133,8 @@ def test_the_estimate_has_a_margin(monkeypatch: pytest.MonkeyPatch, shape: str, 
         within(path(X, examples, DefaultOptions(tol=tol), length=12), optima, 0.5 * tol)
 
 
-@pytest.mark.parametrize("seed", [1, 4])
-def test_the_estimate_has_a_margin_where_cycles_stop_short_of_slow_ways(seed: int) -> None:
-    """Rows of words, few of them frequent: no Gram matrix pays, and the model's Hessian is nearly singular."""
-    n, p, length = 1600, 50_000, 200
+def words(seed: int, n: int, p: int, length: int) -> tuple[Any, Examples]:
+    """Rows of words of power-law frequency, scaled to unit length."""
     rng = np.random.default_rng(seed)
     ids = np.exp(rng.random((n, length)) * np.log(p)).astype(int) - 1  # each octave as frequent as the next
     X = sparse.csr_array((np.ones(ids.size), (np.repeat(np.arange(n), length), ids.ravel())), shape=(n, p))
@@ -140,10 +144,82 @@ def test_the_estimate_has_a_margin_where_cycles_stop_short_of_slow_ways(seed: in
     X = X[:, np.flatnonzero(np.diff(X.indptr))]
     margins = X @ rng.normal(size=X.shape[1])
     labels = np.where(3.0 * (margins - margins.mean()) / margins.std() + rng.logistic(size=n) > 0, 1, -1)
-    examples = Examples.of(labels)
+    return X, Examples.of(labels)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_the_estimate_has_a_margin_where_cycles_stop_short_of_slow_ways(seed: int) -> None:
+    """Few words are frequent: no Gram matrix pays, and the model's Hessian is nearly singular."""
+    X, examples = words(seed, n=1600, p=50_000, length=200)
     optima = best(X, examples, 12)
     for tol in (1e-4, 1e-5):
         within(path(X, examples, DefaultOptions(tol=tol), length=12), optima, 0.3 * tol)
+
+
+@pytest.mark.parametrize("mean", [100.0, 1e4])
+def test_columns_far_from_zero_are_no_trap(mean: float) -> None:
+    """Their Gram matrix is nearly of rank one: what it is beyond that must not be lost, nor crawled along."""
+    rng = np.random.default_rng(120)
+    Z = rng.normal(size=(300, 40))
+    examples = Examples.of(np.where(Z[:, :3].sum(axis=1) + rng.normal(size=300) > 0, 1, -1))
+    X = (Z + mean * (rng.random(40) < 0.7) * rng.uniform(0.3, 1.0, 40)).astype(np.float32)
+    found = path(X, examples, length=14)
+    assert all(solution.rounds <= 3 for solution in found)
+    liblinear = LogisticRegression(
+        l1_ratio=1, solver="liblinear", C=1 / found[3].lam, tol=1e-5, max_iter=200, fit_intercept=False
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it has not converged: it is a bound from above all the same
+        beta = liblinear.fit(X.astype(float), np.sign(examples.signed)).coef_[0]
+    loss = np.logaddexp(0.0, -examples.signed * (X.astype(float) @ beta)).sum()
+    assert found[3].objective <= (loss + found[3].lam * np.abs(beta).sum()) * (1 + 1e-4)
+    within(found, best(X, examples, 14))
+
+
+def test_a_column_of_huge_values_stops_nothing() -> None:
+    X, y = labelled(5, n=200, p=15)
+    X[:, 0] *= 1e20
+    found = path(X, Examples.of(y), length=6)
+    assert all(solution.converged and solution.rounds <= 3 for solution in found)
+
+
+def far(X: Any, examples: Examples, options: DefaultOptions, times: float) -> tuple[Solution, list[RoundRecord]]:
+    """The one λ so many times below λmax, from β = 0."""
+    rounds = list[RoundRecord]()
+    with ThreadBlocks.from_csc(X, examples, 2) as blocks:
+        largest = lambda_max(blocks, examples)
+        (found,) = certified_path(blocks, examples, [largest / times], options, largest=largest, on_round=rounds.append)
+    return found, rounds
+
+
+def test_a_far_lambda_is_reached_over_stepping_stones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From β = 0 all but everything seems to matter."""
+    X, examples = words(0, n=400, p=20_000, length=100)
+    over, rounds = far(X, examples, DefaultOptions(), 300.0)
+    on_the_way = [record.lam for record in rounds if record.lam != over.lam]
+    assert len(on_the_way) == 2
+    assert [record.round for record in rounds] == [*range(1, over.rounds + 1)]
+    ratios = [a / b for a, b in pairwise([300.0 * over.lam, *on_the_way, over.lam])]
+    np.testing.assert_allclose(ratios, 300.0 ** (1 / 3))
+    monkeypatch.setattr("solver.certified.LEAP", np.inf)
+    straight, rounds = far(X, examples, DefaultOptions(), 300.0)
+    assert {record.lam for record in rounds} == {straight.lam}
+    tight, _ = far(X, examples, DefaultOptions(gap=1e-9), 300.0)
+    within([over, straight], 2 * [tight.objective - tight.gap])
+
+
+def test_a_far_lambda_needs_no_more_of_the_budget_than_a_near_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, examples = words(0, n=400, p=20_000, length=100)
+    budget = 8 * X.nnz // 3  # of what all columns take, a third
+
+    def beyond(*_: Any) -> None:
+        raise AssertionError("rounds split by feature")
+
+    monkeypatch.setattr("solver.certified.SplitRounds", beyond)
+    assert far(X, examples, DefaultOptions(subspace_memory=budget), 300.0)[0].converged
+    monkeypatch.setattr("solver.certified.LEAP", np.inf)
+    with pytest.raises(AssertionError, match="rounds split by feature"):
+        far(X, examples, DefaultOptions(subspace_memory=budget), 300.0)
 
 
 @pytest.mark.parametrize(("n", "p"), [(500, 40), (60, 300)])
@@ -426,8 +502,8 @@ def test_a_path_goes_on_in_log_lambda_and_never_uphill(monkeypatch: pytest.Monke
     steps, moved = list[int](), list[tuple[float, float]]()
     minimise, go_on = Subspace.minimise, Subspace.go_on
 
-    def counted(self: Subspace, *args: Any) -> None:
-        minimise(self, *args)
+    def counted(self: Subspace, *args: Any, **named: Any) -> None:
+        minimise(self, *args, **named)
         steps.append(self.steps)
 
     def watched(self: Subspace, before: Any, times: float) -> None:

@@ -19,10 +19,14 @@ def filled_store(X: Any) -> Store:
     """A store with all columns of X in it."""
     n, p = X.shape
     store, position = Store(n, p, 10**9), np.arange(p)
-    with ThreadBlocks.from_csc(sparse.csc_matrix(X), Examples.of(np.resize([1, -1], n)), 1) as blocks:
-        (columns,) = blocks.columns([position])
-        store.add(position, columns)
+    store.add(position, columns_of(X, position))
     return store
+
+
+def columns_of(X: Any, position: Any) -> Any:
+    with ThreadBlocks.from_csc(sparse.csc_matrix(X), Examples.of(np.resize([1, -1], len(X))), 1) as blocks:
+        (columns,) = blocks.columns([position])
+        return columns
 
 
 def mixed(n: int = 300, p: int = 20, seed: int = 0) -> Any:
@@ -134,6 +138,45 @@ def test_features_that_left_the_store_are_dropped_when_it_is_extended() -> None:
     assert found is not None
     assert list(found.position) == list(range(5, 11))
     close(found.G, X, found.position, found.w)
+
+
+def test_a_feature_that_left_the_store_is_not_kept_up_with_another_column() -> None:
+    X, w = mixed(), np.linspace(0.1, 1.0, 300)
+    store = filled_store(X)
+    gram_for(store, np.arange(10), w, 0.01)
+    store.keep(np.arange(2, 20))
+    changed = w.copy()
+    changed[[7, 100, 150, 200]] = [20.0, 3.0, 5.0, 0.0]
+    gram_for(store, np.arange(2, 10), changed, 0.01)
+    store.add(np.arange(2), columns_of(X, np.arange(2)))
+    found = gram_for(store, np.arange(10), changed, 0.01)
+    close(found.G, X, found.position, found.w)
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1e-6, 1e25])
+def test_units_of_columns_and_weights_do_not_matter(factor: float) -> None:
+    """In float32 alone their squares would be nothing, or infinite."""
+    X, w = mixed(), np.linspace(-0.1, 1.0, 300)
+    scaled = X.copy()
+    scaled[:, :10] *= np.float32(factor)
+    plain = weighed(filled_store(X), np.arange(19), w)
+    unit = np.where(np.arange(19) < 10, factor, 1.0)
+    for weight in (1.0, 1e30):
+        found = weighed(filled_store(scaled), np.arange(19), weight * w) / weight
+        np.testing.assert_allclose(found / np.outer(unit, unit), plain, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_columns_far_from_zero_keep_what_they_are_about_their_mean(sign: float) -> None:
+    rng = np.random.default_rng(0)
+    X = np.float32(rng.normal([0.0, 10.0, 100.0, 1e3, 1e4, 1e4], size=(3000, 6)))
+    w = rng.random(3000) - (0.3 if sign < 0 else 0.0)
+    columns, total = X.astype(np.float64), w.sum()
+    G, sums = weighed(filled_store(X), np.arange(6), w), columns.T @ w
+    about = columns - columns.mean(axis=0)
+    m = columns.mean(axis=0)
+    found = G - np.outer(m, sums) - np.outer(sums, m) + total * np.outer(m, m)
+    np.testing.assert_allclose(found, about.T @ (w[:, None] * about), rtol=1e-3, atol=0.5)
 
 
 def test_a_feature_of_light_examples_alone_spoils_no_step() -> None:
