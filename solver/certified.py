@@ -6,8 +6,9 @@ For each λ
     3. a sweep at the new margins: the slope of every feature that can matter, and with the largest the duality gap
     4. done? If not, features that violate |∂L/∂βⱼ| ≤ λ join the working set, and on with 2
 A λ far below the last one, where a first working set would be all but everything, is reached over stepping stones:
-steps 1 to 3, roughly, at λ between. A round is a sweep, a pass over the data. Where the budget of the store does not hold
-the working set, rounds split by feature (split.py) carry on from where the search stands, ended by the same certificate.
+steps 1 to 3, roughly, at λ between. A round is a sweep, a pass over the data. Where the budget of the store does not
+hold the working set, rounds split by feature (split.py) carry on from where the search stands, ended by the same
+certificate.
 """
 
 from __future__ import annotations
