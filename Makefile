@@ -49,6 +49,7 @@ test-lowest: .venv-lowest/installed
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.compare $(if $(DATA),--data $(DATA)) $(if $(LIMIT),--limit $(LIMIT))
 	$(BIN)/python -m benchmarks.bench_workers $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m benchmarks.bench_single $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_scaling
 	$(BIN)/python -m benchmarks.bench_convert --memory $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_kernel
