@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,19 +31,26 @@ PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds between tries: a NameNode learns i
 READERS = 16  # ranges read at a time: each waits for a DataNode most of its time
 # A NameNode that is down is told within 10 s. hdfs-native's own 15 tries, with growing pauses, take over a minute.
 ATTEMPTS_KEY, ATTEMPTS = "dfs.client.failover.max.attempts", "3"
-_JAVA_CLASS = re.compile(r"\b((?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))\b:?\s*")
 _RPC_ERROR = re.compile(r'^RPCError\("([^"]*)", "(.*)"\)$', re.DOTALL)
-_KINDS: dict[str, Callable[[str], OSError]] = {
-    "FileNotFoundException": FileNotFoundError,
-    "FileAlreadyExistsException": FileExistsError,
-    "AccessControlException": PermissionError,
-    "ParentNotDirectoryException": NotADirectoryError,
-    "PathIsNotDirectoryException": NotADirectoryError,
-    "SafeModeException": lambda text: OSError(errno.EROFS, text),
-    "QuotaExceededException": lambda text: OSError(errno.EDQUOT, text),
-    "DSQuotaExceededException": lambda text: OSError(errno.EDQUOT, text),
-    "NSQuotaExceededException": lambda text: OSError(errno.EDQUOT, text),
+_NUMBERS = {
+    "FileNotFoundException": errno.ENOENT,
+    "FileAlreadyExistsException": errno.EEXIST,
+    "AccessControlException": errno.EACCES,
+    "ParentNotDirectoryException": errno.ENOTDIR,
+    "PathIsNotDirectoryException": errno.ENOTDIR,
+    "PathIsNotEmptyDirectoryException": errno.ENOTEMPTY,
+    "SafeModeException": errno.EROFS,
+    "QuotaExceededException": errno.EDQUOT,
+    "DSQuotaExceededException": errno.EDQUOT,
+    "NSQuotaExceededException": errno.EDQUOT,
 }
+_PHRASES = {  # what tells more than the exception's class
+    "Path is not a file": errno.EISDIR,
+    "is not a directory": errno.ENOTDIR,
+    "could only be replicated to": errno.ENOSPC,
+    "could only be written to": errno.ENOSPC,
+}
+_CONNECTION = re.compile(r"onnection|refused|reset|unreachable|timed out|lookup|Failed to complete file in time")
 
 
 @contextmanager
@@ -51,29 +58,23 @@ def python_errors(path: str) -> Iterator[None]:
     """What hdfs-native raises, as the exception that Python would raise for a file."""
     try:
         yield
-    except (FileNotFoundError, FileExistsError, PermissionError):
-        raise
     except Exception as error:
         raise _translated(error, path) from None
 
 
-def _translated(error: Exception, path: str) -> Exception:
-    """The Python exception for one of hdfs-native's; one that is unknown stays what it is, with its first line."""
-    text = _RPC_ERROR.sub(r"\1: \2", str(error)).replace("\\n", "\n").replace("\\t", "\t")
-    found = _JAVA_CLASS.search(text)
-    line = _JAVA_CLASS.sub("", text).strip().splitlines()[0] if text.strip() else type(error).__name__
-    if "could only be replicated to" in text or "could only be written to" in text:
-        return OSError(errno.ENOSPC, f"no DataNode takes the data: {line}", path)
-    if "Failed to complete file in time" in text:
-        return ConnectionError("a DataNode did not confirm what was written")
-    if found:
-        name = found[1].rsplit(".", 1)[1]
-        made = _KINDS.get(name, OSError)(line)
-        made.filename = path
-        return made
-    if isinstance(error, OSError) and re.search(r"onnection|refused|unreachable|timed out|resolve|lookup", text):
+def _translated(error: Exception, path: str) -> OSError:
+    """hdfs-native raises Python's own exceptions for a few of Java's, and RuntimeErrors with Java's stack otherwise."""
+    java = _RPC_ERROR.match(str(error))
+    kind, text = (java[1].rsplit(".", 1)[-1], java[2]) if java else ("", str(error))
+    line = (text.replace("\\n", "\n").splitlines() or [type(error).__name__])[0]
+    number = next((code for phrase, code in _PHRASES.items() if phrase in text), _NUMBERS.get(kind))
+    if number is None and isinstance(error, FileNotFoundError | FileExistsError | PermissionError):
+        number = error.errno or {FileNotFoundError: errno.ENOENT, FileExistsError: errno.EEXIST}.get(type(error), 13)
+    if number is not None:
+        return OSError(number, line, path)  # Python makes a FileNotFoundError and so on of it
+    if not java and _CONNECTION.search(text):
         return ConnectionError(line)
-    return OSError(f"{path}: {line}")
+    return OSError(f"{path}: {kind or type(error).__name__}: {line}")
 
 
 class _Reader(FileReader):  # type: ignore[misc]
@@ -85,6 +86,10 @@ class _Reader(FileReader):  # type: ignore[misc]
         with python_errors(self._path):
             data: bytes = super().read(-1 if size is None else size)
             return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        super().seek(offset, whence)
+        return self.tell()
 
     def readinto(self, buffer: Any) -> int:
         data = self.read(len(buffer))
@@ -104,7 +109,7 @@ class _Writer(io.RawIOBase):
         self._content = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115
         if exclusive:
             with python_errors(path):
-                client.create(path, WriteOptions(overwrite=False))  # from here on the name is ours
+                client.inner.create(path, WriteOptions(overwrite=False)).close()  # from here on the name is ours
 
     def writable(self) -> bool:
         return True
@@ -136,7 +141,7 @@ class _Writer(io.RawIOBase):
         """One try. A writer that failed is left alone: to close it would wait in vain, and hide the error."""
         self._content.seek(0)
         with python_errors(self._path):
-            inner = self._client.create(self._path, WriteOptions(overwrite=True)).inner
+            inner = self._client.inner.create(self._path, WriteOptions(overwrite=True))
             while piece := self._content.read(PIECE_BYTES):
                 inner.write(piece)
             inner.close()
@@ -212,6 +217,10 @@ class Hdfs(HdfsFileSystem):  # type: ignore[misc]
     def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
         with python_errors(path):
             super().rm(path, recursive=recursive, maxdepth=maxdepth)
+
+    def rmdir(self, path: str) -> None:
+        with python_errors(path):
+            super().rmdir(path)
 
     def cat_ranges(
         self,
