@@ -27,7 +27,7 @@ from pipeline.scoring import Reading, Scored, Scorer, Source, Tally, client_for,
 from transforms import Dataset, UserError
 from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress
-from transforms.storage import StorageOptions, open_storage, whole_file, write_json
+from transforms.storage import StorageOptions, explained, open_storage, whole_file, write_json
 
 THREADS = min(CPU_COUNT, 4)
 
@@ -112,7 +112,8 @@ class MarginStore:
         if scored.first == 0:
             self._labels.append(self._signs(scored))
             self._weights.append(scored.weights)
-        self._file.write(np.ascontiguousarray(scored.margins.T).data)
+        with explained(f"{tempfile.gettempdir()} (margins wait there; TMPDIR names another place)"):
+            self._file.write(np.ascontiguousarray(scored.margins.T).data)
         self._pieces.append((self._numbers, rows, scored.first, scored.first + count))
         self._numbers += rows * count
 
