@@ -12,7 +12,9 @@ import pytest
 from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, settings
 
-from tests.services.s3 import Bucket, make_bucket, moto_server
+from tests.services.hdfs import Hdfs, hdfs_servers
+from tests.services.install_hdfs import missing
+from tests.services.s3 import RCLONE_ENVIRONMENT, Bucket, find_rclone, make_bucket, moto_server, rclone_server
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 settings.register_profile("suite", deadline=None, derandomize=True, database=None, suppress_health_check=_QUIET)
@@ -77,6 +79,28 @@ def s3_endpoint() -> Iterator[str]:
 def bucket(s3_endpoint: str) -> Bucket:
     """A bucket of the test's own on a real S3 server."""
     return make_bucket(s3_endpoint)
+
+
+@pytest.fixture(scope="session")
+def rclone_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an S3 server that is not moto's, and the environment that clients need for it."""
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'dglmnet[s3]'")
+    if find_rclone() is None:
+        pytest.skip("rclone is not installed: pip install 'dglmnet[storage-tests]'")
+    with pytest.MonkeyPatch.context() as patch, rclone_server(tmp_path_factory.mktemp("rclone")) as address:
+        for name, value in RCLONE_ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield address
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """A NameNode and three DataNodes. A test that stops one starts it again."""
+    pytest.importorskip("hdfs_native", reason="hdfs-native is not installed: pip install 'dglmnet[hdfs]'")
+    if reason := missing():
+        pytest.skip(reason)
+    with hdfs_servers(tmp_path_factory.mktemp("hdfs")) as servers:
+        yield servers
 
 
 @pytest.fixture(autouse=True)
