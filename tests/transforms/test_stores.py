@@ -78,10 +78,9 @@ def test_a_file_that_was_created_by_a_request_made_twice_is_ours(place: tuple[An
     assert create_exclusively(fs, f"{path}/a", b"mine alone")
 
 
+@pytest.mark.parametrize("place", ["disk", "s3"], indirect=True)
 def test_readers_never_see_a_file_that_is_being_replaced_empty(place: tuple[Any, str]) -> None:
     fs, path = place
-    if store_of(fs) is not STORES["file"] and store_of(fs) is not STORES["s3"]:
-        pytest.skip("the rename of any other store may not replace")
     make_folder(fs, path)
     write_json(fs, f"{path}/a.json", {"k": -1})
     stop = threading.Event()
