@@ -33,9 +33,8 @@ def is_leftover(name: str) -> bool:
 def discard(fs: Any, path: str) -> None:
     """Delete what is left of a write that failed. Its error matters more than that this fails, too."""
     try:
-        fs.rm(path)
-    except FileNotFoundError:
-        pass
+        if fs.exists(path):
+            fs.rm(path)
     except Exception as error:
         logger.warning("cannot remove what is left of %s: %s", path.rsplit("/", 1)[-1], type(error).__name__)
 
