@@ -99,7 +99,17 @@ class ObjectStore(Store):
     """S3 and its like. An object appears when it is whole; a conditional PUT creates; there are no folders."""
 
     def create(self, fs: Any, path: str, data: bytes) -> None:
+        """Look, create, and look again: servers that are not Amazon's may ignore the condition of a PUT.
+
+        With those, of two writers that look in the same moment both may believe to have created the object. What it
+        says then decides, which a claim's owner reads before each write.
+        """
+        fs.invalidate_cache()
+        if fs.exists(path):
+            raise FileExistsError(path)
         fs.pipe_file(path, data, mode="create")
+        if fs.cat_file(path) != data:
+            raise FileExistsError(path)
 
     def replace(self, fs: Any, path: str, data: bytes) -> None:
         fs.pipe_file(path, data)

@@ -49,12 +49,14 @@ class Folder:
         self.fs.pipe_file(f"{self.path}/{path}", content)
         return f"{self.url}/{path}"
 
+    def names(self, folder: str) -> list[str]:
+        """The files under a folder, by their relative names."""
+        base = f"{self.path}/{folder}"
+        return [path[len(base) + 1 :] for path in self.fs.find(base)] if self.fs.exists(base) else []
+
     def files(self, folder: str) -> dict[str, bytes]:
         """Every file under a folder, by its relative name."""
-        base = f"{self.path}/{folder}"
-        if not self.fs.exists(base):
-            return {}
-        return {path[len(base) + 1 :]: self.fs.cat_file(path) for path in self.fs.find(base)}
+        return {name: self.fs.cat_file(f"{self.path}/{folder}/{name}") for name in self.names(folder)}
 
 
 class Hdfs:

@@ -50,11 +50,15 @@ class Bucket:
         self.fs.pipe_file(f"{self.name}/{path}", content)
         return f"{self.url}/{path}"
 
-    def files(self, folder: str) -> dict[str, bytes]:
-        """Every object under a folder, by its relative name."""
+    def names(self, folder: str) -> list[str]:
+        """The objects under a folder, by their relative names."""
         self.fs.invalidate_cache()
         base = f"{self.name}/{folder}"
-        return {path[len(base) + 1 :]: self.fs.cat_file(path) for path in self.fs.find(base)}
+        return [path[len(base) + 1 :] for path in self.fs.find(base)]
+
+    def files(self, folder: str) -> dict[str, bytes]:
+        """Every object under a folder, by its relative name."""
+        return {name: self.fs.cat_file(f"{self.name}/{folder}/{name}") for name in self.names(folder)}
 
 
 @contextmanager
