@@ -5,7 +5,6 @@ An Arrow large_list column is a CSC matrix: its offsets are indptr, its child is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,11 +16,26 @@ import pyarrow.parquet as pq
 
 from transforms.errors import DatasetError
 from transforms.labels import LABELS_PARQUET, Labels, read_label_file
-from transforms.parts import Csc, PartInfo
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, redact
+from transforms.parts import PART_SCHEMA, Csc, PartInfo, part_name
+from transforms.plan import INPUTS_SCHEMA
+from transforms.schema import (
+    SHA256,
+    Check,
+    Mismatch,
+    flag,
+    listed,
+    number,
+    read_record,
+    record,
+    shown,
+    text,
+    whole,
+)
+from transforms.storage import StorageOptions, display, is_local, open_storage, redact
 from transforms.version import FORMAT_VERSION
 
 DATASET_JSON = "dataset.json"
+MAX_EXAMPLES = 2**31 - 1  # they are numbered by int32
 
 
 @dataclass(frozen=True)
@@ -175,7 +189,7 @@ class Dataset:
     def partitions(self) -> list[Partition]:
         base = self.url.rstrip("/")
         return [
-            Partition(f"{base}/{info['file']}", self.options, PartInfo(**info))
+            Partition(f"{base}/{info['file']}", self.options, PartInfo.from_json(info))
             for info in self.description["partitions"]
         ]
 
@@ -198,40 +212,80 @@ def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dat
     """Open a data set made by convert_libsvm or from_arrays. Raises DatasetError, saying what is wrong."""
     options = StorageOptions(storage_options or {})
     fs, path = open_storage(url, options)
-    where = display(fs, path)
+    fs.invalidate_cache()
     try:
-        fs.invalidate_cache()
-        with explained(where):
-            description = json.loads(fs.cat_file(f"{path}/{DATASET_JSON}"))
+        return Dataset(url, options, read_description(fs, path))
     except (FileNotFoundError, NotADirectoryError):
-        raise DatasetError(f"{where}: not a data set: {_why_not(fs, path)}") from None
-    except ValueError as error:
-        raise DatasetError(f"{where}/{DATASET_JSON}: damaged ({error}): convert again") from None
-    if not isinstance(description, dict) or description.get("format") != "dglmnet":
-        raise DatasetError(f"{where}/{DATASET_JSON}: not the description of a dglmnet data set")
-    version = description.get("format_version")
-    if version != FORMAT_VERSION:
-        newer = isinstance(version, int) and version > FORMAT_VERSION
-        remedy = "update dglmnet" if newer else "convert again"
-        raise DatasetError(f"{where}: format version {version}, but this dglmnet reads {FORMAT_VERSION}: {remedy}")
-    _refuse_incomplete(description, f"{where}/{DATASET_JSON}")
-    return Dataset(url, options, description)
+        raise DatasetError(f"{display(fs, path)}: not a data set: {_why_not(fs, path)}") from None
 
 
-_REQUIRED = {"examples": int, "features": int, "nnz": int, "labels": dict, "partitions": list, "label_map": dict}
+def read_description(fs: Any, path: str) -> dict[str, Any]:
+    """dataset.json of the folder at `path`, if all of it is as it must be; DatasetError says what is not."""
+    check = _description_check(display(fs, path))
+    return read_record(fs, f"{path}/{DATASET_JSON}", check, "convert again", DatasetError)
 
 
-def _refuse_incomplete(description: dict[str, Any], where: str) -> None:
-    """A description must have what the rest of the code takes for granted."""
-    for key, kind in _REQUIRED.items():
-        if not isinstance(description.get(key), kind):
-            raise DatasetError(f"{where}: damaged ({key} is missing or of the wrong type): convert again")
-    try:
-        for part in description["partitions"]:
-            PartInfo(**part)
-        description["labels"]["weighted"], description["label_map"]["+1"], description["label_map"]["-1"]
-    except (TypeError, KeyError) as error:
-        raise DatasetError(f"{where}: damaged ({error}): convert again") from None
+_LABELS = record(
+    {
+        "file": text(choices=(LABELS_PARQUET,)),
+        "bytes": whole(),
+        "sha256": text(SHA256),
+        "weighted": flag,
+        "negatives": whole(),
+        "positives": whole(),
+    }
+)
+LABEL_MAP = record({"-1": number(), "+1": number()})
+_DESCRIPTION = record(
+    {
+        "examples": whole(high=MAX_EXAMPLES),
+        "features": whole(),
+        "nnz": whole(),
+        "label_map": LABEL_MAP,
+        "index_base": whole(high=1),
+        "labels": _LABELS,
+        "partitions": listed(PART_SCHEMA),
+        "inputs": INPUTS_SCHEMA,
+        "bad_lines": record({"count": whole(), "first": listed(text())}),
+    },
+    {"plan": record({"on_bad_line": text()}, {"hold_out": number(0, 1)})},
+)
+
+
+def _description_check(where: str) -> Check:
+    """All that can be said of dataset.json alone: its format, its fields, and counts that must agree."""
+
+    def check(description: dict[str, Any], place: str) -> None:
+        if description.get("format") != "dglmnet":
+            raise DatasetError(f"{where}/{DATASET_JSON}: not the description of a dglmnet data set")
+        version = description.get("format_version")
+        if type(version) is not int or version != FORMAT_VERSION:
+            newer = isinstance(version, int) and version > FORMAT_VERSION
+            remedy = "update dglmnet" if newer else "convert again"
+            raise DatasetError(
+                f"{where}: format version {shown(version)}, but this dglmnet reads {FORMAT_VERSION}: {remedy}"
+            )
+        _DESCRIPTION(description, place)
+        _refuse_untrue(description)
+
+    return check
+
+
+def _refuse_untrue(description: dict[str, Any]) -> None:
+    """Counts that stand in two places must agree; each part has the name of its place, so that none is there twice."""
+    parts, labels = description["partitions"], description["labels"]
+    for name in ("features", "nnz"):
+        total = sum(part[name] for part in parts)
+        if description[name] != total:
+            raise Mismatch(f"{name} is {description[name]}, but the parts have {total}")
+    total = labels["negatives"] + labels["positives"]
+    if description["examples"] != total:
+        raise Mismatch(f"examples is {description['examples']}, but there are {total} labels")
+    for k, part in enumerate(parts):
+        if part["file"] != part_name(k):
+            raise Mismatch(f"partitions[{k}].file must be {part_name(k)}, found {part['file']}")
+    if description["label_map"]["-1"] == description["label_map"]["+1"]:
+        raise Mismatch("label_map gives -1 and +1 the same label")
 
 
 def _why_not(fs: Any, path: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from distributed import Client
 
 from tests.reference import random_text
-from transforms import check_dataset, convert_libsvm, open_dataset, parts
+from transforms import DatasetError, check_dataset, convert_libsvm, open_dataset, parts
 
 PART = "part-00001.parquet"
 
@@ -159,8 +159,8 @@ def test_wrong_totals_are_found(data: Path, name: str) -> None:
     about = json.loads((data / "dataset.json").read_text())
     about[name] += 1
     (data / "dataset.json").write_text(json.dumps(about))
-    (problem,) = problems(data)
-    assert problem.startswith("dataset.json: ")
+    with pytest.raises(DatasetError, match=rf"dataset\.json: damaged \({name} is "):
+        problems(data)
 
 
 def test_a_feature_in_two_parts_is_found(data: Path) -> None:

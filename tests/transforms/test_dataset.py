@@ -229,11 +229,11 @@ def test_arrays_are_views_of_what_arrow_decoded(dataset: Dataset, monkeypatch: p
         ("", r"dataset\.json: damaged"),
         ("{", r"dataset\.json: damaged"),
         ("\udcff", r"dataset\.json: damaged"),
-        ("[]", "not the description of a dglmnet data set"),
+        ("[]", r"dataset\.json: damaged \(it must be an object"),
         ('{"format": "other"}', "not the description of a dglmnet data set"),
         ('{"format": "dglmnet", "format_version": 99}', "format version 99.*update"),
         ('{"format": "dglmnet", "format_version": 0}', "format version 0.*convert again"),
-        ('{"format": "dglmnet"}', "format version None"),
+        ('{"format": "dglmnet"}', "format version null"),
         ('{"format": "dglmnet", "format_version": 1}', r"dataset\.json: damaged"),
     ],
 )
