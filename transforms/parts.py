@@ -8,6 +8,7 @@ matter at λ is a prefix.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from numba import njit
 
 from transforms.fragments import Run
-from transforms.schema import SHA256, flag, number, record, text, whole
+from transforms.schema import SHA256, flag, number, optional, record, text, whole
 from transforms.storage import create_hashed
 
 ROW_GROUP_NNZ = 1 << 20
@@ -37,6 +38,8 @@ class PartInfo:
     values: bool  # is there a column of values, or is every value 1
     row_groups: int
     largest_bound: float
+    # Of the ids alone, as int64, so that they can be checked without reading the rest; older data sets do not have it.
+    features_sha256: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -44,7 +47,7 @@ class PartInfo:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> PartInfo:
         """What was stored; fields that a later version added are left alone."""
-        return cls(**{field.name: content[field.name] for field in fields(cls)})
+        return cls(**{field.name: content[field.name] for field in fields(cls) if field.name in content})
 
 
 PART_SCHEMA = record(
@@ -57,7 +60,8 @@ PART_SCHEMA = record(
         "values": flag,
         "row_groups": whole(),
         "largest_bound": number(low=0),
-    }
+    },
+    {"features_sha256": optional(text(SHA256))},
 )
 
 
@@ -274,7 +278,13 @@ def write_part(fs: Any, folder: str, index: int, csc: Csc) -> PartInfo:
         csc.data is not None,
         len(groups),
         float(csc.bounds.max(initial=0.0)),
+        hash_ids(csc.features),
     )
+
+
+def hash_ids(features: np.ndarray) -> str:
+    """The checksum of feature ids in the order of a part's rows."""
+    return hashlib.sha256(np.ascontiguousarray(features, dtype="<i8").data).hexdigest()
 
 
 def _encoding() -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pytest
 from distributed import Client
 from fsspec.implementations.memory import MemoryFile
 
+from tests.damage import replace_table
 from tests.reference import columns_of, random_text, read_text
 from transforms import Csc, Dataset, DatasetError, convert_libsvm, open_dataset, parts
 from transforms import dataset as dataset_module
@@ -289,8 +290,7 @@ def test_damaged_labels_are_named(copy: Path, damage: str) -> None:
 
 
 def test_labels_of_another_data_set_are_noticed(copy: Path) -> None:
-    table = pq.read_table(copy / "labels.parquet")
-    pq.write_table(table.slice(0, 10), copy / "labels.parquet")
+    replace_table(copy, "labels.parquet", pq.read_table(copy / "labels.parquet").slice(0, 10))
     with pytest.raises(DatasetError, match="10 labels for 400 examples"):
         open_dataset(str(copy)).labels()
 
