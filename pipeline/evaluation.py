@@ -23,14 +23,13 @@ from distributed import Client
 
 from pipeline.metrics import metrics_of
 from pipeline.model import PathModel, best_of
-from pipeline.prediction import whole_file
 from pipeline.run import CLAIM
 from pipeline.scoring import Reading, Scored, Scorer, Source, Tally, client_for, find_sources, source_identity
 from pipeline.stored import METRICS, PATH, RUN_JSON
 from transforms import Dataset, UserError
 from transforms.claim import ClaimKeeper
 from transforms.progress import NoProgress, Progress
-from transforms.storage import StorageOptions, display, explained, open_storage, write_json
+from transforms.storage import StorageOptions, display, explained, open_storage, whole_file, write_json
 
 THREADS = min(CPU_COUNT, 4)
 

@@ -15,12 +15,22 @@ from typing import Any
 
 from transforms.claim import ClaimKeeper
 from transforms.dataset import DATASET_JSON, read_description
-from transforms.errors import ClaimLost, OutputExists
+from transforms.errors import ClaimLost, OutputExists, StoreUnreachable
 from transforms.labels import LABELS_PARQUET
 from transforms.parts import PartInfo
 from transforms.plan import PLAN_SCHEMA, Plan, refuse_other_plan
 from transforms.schema import listed, parse_object, read_record, record, shown, text
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, remove, write_json
+from transforms.storage import (
+    StorageOptions,
+    display,
+    explained,
+    make_folder,
+    move,
+    open_storage,
+    remove,
+    remove_empty_folder,
+    write_json,
+)
 from transforms.version import FORMAT_VERSION, __version__
 
 TEMPORARY = "_temporary"
@@ -71,7 +81,7 @@ def workplace(
     fs, path = open_storage(output, options)
     folder = f"{path}/{TEMPORARY}"
     made = not fs.exists(path)
-    fs.makedirs(folder, exist_ok=True)
+    make_folder(fs, folder)
     keeper = ClaimKeeper(output, options, f"{folder}/{CLAIM_JSON}")
     keeper.take(takeover=resume or overwrite)
     keep = False
@@ -81,8 +91,8 @@ def workplace(
         _undo_commit(fs, path)
         plan = _settle_plan(fs, folder, plan, wanted, resume=resume)
         yield Workplace(folder, plan, keeper)
-    except ClaimLost:
-        keep = True  # what is there is another writer's
+    except (ClaimLost, StoreUnreachable):
+        keep = True  # what is there is another writer's, or cannot be reached
         raise
     except BaseException:
         keep = resume
@@ -91,8 +101,8 @@ def workplace(
         keeper.release()
         if not keep:
             remove(fs, folder, recursive=True)
-            if made and is_local(fs) and fs.exists(path) and not fs.ls(path, detail=False):
-                fs.rmdir(path)
+            if made:
+                remove_empty_folder(fs, path)
 
 
 def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, resume: bool) -> Plan:
@@ -146,7 +156,7 @@ def commit(fs: Any, path: str, place: Workplace, description: dict[str, Any]) ->
     _remove_dataset(fs, path)
     try:
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda name: fs.mv(f"{place.folder}/{name}", f"{path}/{name}"), names))
+            list(pool.map(lambda name: move(fs, f"{place.folder}/{name}", f"{path}/{name}"), names))
         write_json(fs, f"{path}/{DATASET_JSON}", description)
     except BaseException:
         _undo_commit(fs, path)
