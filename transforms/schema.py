@@ -51,13 +51,19 @@ def parse_record(data: bytes, check: Check) -> dict[str, Any]:
 
 def parse_object(data: bytes) -> dict[str, Any]:
     """The JSON object that these bytes are; no key may stand twice."""
+    content = parse(data)
+    if not isinstance(content, dict):
+        refuse("", "an object", content)
+    found: dict[str, Any] = content
+    return found
+
+
+def parse(data: bytes) -> Any:
+    """What these bytes say in JSON."""
     try:
-        content = json.loads(data, object_pairs_hook=_distinct)
+        return json.loads(data, object_pairs_hook=_distinct)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if not isinstance(content, dict):
-        raise Mismatch(f"it must be an object, found {shown(content)}")
-    return content
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
