@@ -43,17 +43,17 @@ def _first_fault(features, counts, bounds, indptr, indices, data, n, bound, feat
         if bounds[j] > bound or (bounds[j] == bound and features[j] <= feature):
             return _ORDER
         bound, feature = bounds[j], features[j]
-        rising = True
-        for k in range(lo + 1, hi):
-            rising &= indices[k - 1] < indices[k]
+        examples, rising = indices[lo:hi], True  # a slice, as loops that begin at 0 or 1 are vectorised
+        for k in range(1, examples.size):
+            rising &= examples[k - 1] < examples[k]
         if not rising:
             return _RISING
         if indices[lo] < 0 or indices[hi - 1] >= n:
             return _RANGE
         if data.size > 0:
-            sound = True
-            for k in range(lo, hi):
-                size = abs(data[k])
+            values, sound = data[lo:hi], True
+            for k in range(values.size):
+                size = abs(values[k])
                 sound &= (size > np.float32(0)) & (size < np.float32(np.inf))
             if not sound:
                 return _VALUE
