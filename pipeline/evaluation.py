@@ -21,9 +21,10 @@ from dask.system import CPU_COUNT
 from distributed import Client
 
 from pipeline.metrics import metrics_of
-from pipeline.model import METRICS, PathModel, best_of
-from pipeline.run import CLAIM, PATH, RUN_JSON
+from pipeline.model import PathModel, best_of
+from pipeline.run import CLAIM
 from pipeline.scoring import Reading, Scored, Scorer, Source, Tally, client_for, find_sources, source_identity
+from pipeline.stored import METRICS, PATH, RUN_JSON
 from transforms import Dataset, UserError
 from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress

@@ -167,7 +167,12 @@ def read_parquet(fs: Any, path: str) -> pa.Table:
     Where Arrow's own threads read for it, they let go of the Python object that they read from a moment after the table
     is there; a process that ends in that moment is aborted, its work done (apache/arrow issue 33975).
     """
-    with pq.ParquetFile(pa.BufferReader(fs.cat_file(path)), pre_buffer=False) as file:
+    return decode_parquet(fs.cat_file(path))
+
+
+def decode_parquet(content: bytes) -> pa.Table:
+    """The same of a file that is in memory."""
+    with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as file:
         # Older Arrow cannot read a file without row groups.
         return file.read(use_threads=False) if file.num_row_groups else file.schema_arrow.empty_table()
 

@@ -19,7 +19,7 @@ from sklearn.metrics import accuracy_score, average_precision_score, log_loss, r
 
 from pipeline import PathModel, PathOptions, evaluate, fit_path
 from pipeline.metrics import metrics_of
-from pipeline.model import METRICS
+from pipeline.stored import METRICS
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import OutputExists, UserError, convert_libsvm
 from transforms.claim import ClaimKeeper
