@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, settings
 
+from pipeline.commands.shared import run_command
+from pipeline.commands.submit import command as dask_submit
 from tests.services.s3 import Bucket, make_bucket, moto_server
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
@@ -79,10 +83,32 @@ def bucket(s3_endpoint: str) -> Bucket:
     return make_bucket(s3_endpoint)
 
 
+@pytest.fixture
+def submit(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """dask-submit in this process, through its own error handling: a process of its own takes seconds to import."""
+    monkeypatch.setattr("signal.signal", lambda *args: None)
+
+    def done(*words: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["dask-submit", *words])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            run_command(dask_submit)
+        return subprocess.CompletedProcess(words, int(caught.value.code or 0), *capfd.readouterr())
+
+    return done
+
+
 @pytest.fixture(autouse=True)
 def log_as_before() -> Iterator[None]:
     """A command that is called in this process sets up logging, to a stream that is closed when the test is over."""
-    logger = logging.getLogger("dglmnet")
-    before = (logger.handlers, logger.propagate, logger.level, warnings.showwarning)
+    named = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    before = [(one, one.handlers, one.propagate, one.level) for one in [logging.root, *named]]
+    showwarning = warnings.showwarning
     yield
-    logger.handlers, logger.propagate, logger.level, warnings.showwarning = before
+    for one, handlers, propagate, level in before:
+        one.handlers, one.propagate = handlers, propagate
+        if one.level != level:
+            one.setLevel(level)
+    warnings.showwarning = showwarning
