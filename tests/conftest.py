@@ -8,8 +8,10 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import click
 import pytest
 from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, settings
@@ -84,20 +86,28 @@ def bucket(s3_endpoint: str) -> Bucket:
 
 
 @pytest.fixture
-def submit(
+def call(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """dask-submit in this process, through its own error handling: a process of its own takes seconds to import."""
+    """Run a command in this process, through its own error handling: a process of its own takes seconds to import."""
     monkeypatch.setattr("signal.signal", lambda *args: None)
 
-    def done(*words: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["dask-submit", *words])
+    def done(command: click.Command, *words: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", [command.name or "", *words])
         capfd.readouterr()
         with pytest.raises(SystemExit) as caught:
-            run_command(dask_submit)
+            run_command(command)
         return subprocess.CompletedProcess(words, int(caught.value.code or 0), *capfd.readouterr())
 
     return done
+
+
+@pytest.fixture
+def submit(
+    call: Callable[..., subprocess.CompletedProcess[str]],
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """dask-submit in this process."""
+    return partial(call, dask_submit)
 
 
 @pytest.fixture(autouse=True)
