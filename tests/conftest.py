@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import click
 import pytest
 from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, settings
 
+from pipeline.commands.shared import run_command
+from pipeline.commands.submit import command as dask_submit
 from tests.services.hdfs import Hdfs, hdfs_servers
 from tests.services.install_hdfs import missing
 from tests.services.s3 import RCLONE_ENVIRONMENT, Bucket, find_rclone, make_bucket, moto_server, rclone_server
@@ -103,10 +109,40 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
         yield servers
 
 
+@pytest.fixture
+def call(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command in this process, through its own error handling: a process of its own takes seconds to import."""
+    monkeypatch.setattr("signal.signal", lambda *args: None)
+
+    def done(command: click.Command, *words: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", [command.name or "", *words])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            run_command(command)
+        return subprocess.CompletedProcess(words, int(caught.value.code or 0), *capfd.readouterr())
+
+    return done
+
+
+@pytest.fixture
+def submit(
+    call: Callable[..., subprocess.CompletedProcess[str]],
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """dask-submit in this process."""
+    return partial(call, dask_submit)
+
+
 @pytest.fixture(autouse=True)
 def log_as_before() -> Iterator[None]:
     """A command that is called in this process sets up logging, to a stream that is closed when the test is over."""
-    logger = logging.getLogger("dglmnet")
-    before = (logger.handlers, logger.propagate, logger.level, warnings.showwarning)
+    named = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    before = [(one, one.handlers, one.propagate, one.level) for one in [logging.root, *named]]
+    showwarning = warnings.showwarning
     yield
-    logger.handlers, logger.propagate, logger.level, warnings.showwarning = before
+    for one, handlers, propagate, level in before:
+        one.handlers, one.propagate = handlers, propagate
+        if one.level != level:
+            one.setLevel(level)
+    warnings.showwarning = showwarning
