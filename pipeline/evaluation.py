@@ -25,7 +25,17 @@ from pipeline.metrics import metrics_of
 from pipeline.model import METRICS, PathModel, best_of
 from pipeline.prediction import whole_file
 from pipeline.run import CLAIM, PATH, RUN_JSON
-from pipeline.scoring import Reading, Scored, Scorer, Source, Tally, client_for, find_sources, source_identity
+from pipeline.scoring import (
+    MIXED_FILES,
+    Reading,
+    Scored,
+    Scorer,
+    Source,
+    Tally,
+    client_for,
+    find_sources,
+    source_identity,
+)
 from transforms import Dataset, UserError
 from transforms.claim import ClaimKeeper
 from transforms.progress import NoProgress, Progress
@@ -133,10 +143,11 @@ class MarginStore:
     def _signs(self, scored: Scored) -> np.ndarray:
         """-1 and +1 for the labels of the training data; others are refused."""
         positive, negative = scored.labels == self._positive, scored.labels == self._negative
-        other = scored.labels[~(positive | negative)]
+        other = np.flatnonzero(~(positive | negative))
         if other.size:
+            where, label = scored.source_of(other[0]), scored.labels[other[0]]
             raise UserError(
-                f"{scored.source}: label {other[0]:g}, but the run was trained on the labels {self._negative:g} and "
+                f"{where}: label {label:g}, but the run was trained on the labels {self._negative:g} and "
                 f"{self._positive:g}: write the test data with the same labels"
             )
         return np.where(positive, 1, -1).astype(np.int8)
@@ -149,7 +160,7 @@ class MarginStore:
             )
         weights = [one for one in self._weights if one is not None]
         if weights and len(weights) < len(self._weights):
-            raise UserError("some of the test data have weights and some have none: write them on all lines or on none")
+            raise UserError(MIXED_FILES)
         self.labels = np.concatenate(self._labels)
         self.weights = np.concatenate(weights).astype(np.float64) if weights else None
         if self.weights is not None and not self.weights.any():

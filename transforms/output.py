@@ -96,7 +96,8 @@ def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, re
     if resume and fs.exists(path):
         stored = read_json(fs, path)
         refuse_other_plan(stored, wanted | {"tool_version": __version__, "format_version": FORMAT_VERSION}, folder)
-        return Plan(**(stored | {"on_bad_line": plan.on_bad_line}))
+        now = {"on_bad_line": plan.on_bad_line, "max_line_bytes": plan.max_line_bytes}
+        return Plan(**(stored | now))
     for leftover in fs.ls(folder, detail=False):
         if not leftover.endswith(f"/{CLAIM_JSON}"):
             remove(fs, leftover)

@@ -26,8 +26,9 @@ from transforms import (
     open_dataset,
 )
 from transforms import convert as convert_module
+from transforms import reading
 from transforms.claim import ClaimKeeper
-from transforms.storage import StorageOptions
+from transforms.storage import StorageOptions, read_ranges
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = b"1 1:1 2:2\n0 1:3\n1 4:1\n"
@@ -203,6 +204,25 @@ def test_the_input_changed_on_s3(bucket: Bucket, client: Client) -> None:
     with pytest.raises(UserError, match="changed while"):
         convert_libsvm(source, f"{bucket.url}/data", storage_options=bucket.options, client=client, progress=Meddler())
     assert bucket.files("data") == {}
+
+
+def test_many_small_objects_are_read_together(bucket: Bucket, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = random_text(3, 60, 20, 5).splitlines(keepends=True)
+    for k, line in enumerate(lines):
+        bucket.write(f"in/{k:03d}.svm{'.gz' if k % 2 else ''}", gzip.compress(line) if k % 2 else line)
+    asked: list[int] = []
+
+    def noted(fs: Any, paths: Sequence[str], *args: Any) -> list[bytes]:
+        asked.append(len(paths))
+        return read_ranges(fs, paths, *args)
+
+    monkeypatch.setattr(reading, "read_ranges", noted)
+    dataset = convert_libsvm(
+        f"{bucket.url}/in", f"{bucket.url}/data", storage_options=bucket.options, client=client, partitions=2
+    )
+    assert asked == [60]
+    got, reference = read_back(dataset), read_text(b"".join(lines))
+    assert (got.columns, got.labels) == (reference.columns, reference.labels)
 
 
 @pytest.mark.parametrize("name", ["missing.svm", "missing/*.svm", "missing/"])
