@@ -23,7 +23,6 @@ from distributed import Client
 
 from pipeline.metrics import metrics_of
 from pipeline.model import METRICS, PathModel, best_of
-from pipeline.prediction import whole_file
 from pipeline.run import CLAIM, PATH, RUN_JSON
 from pipeline.scoring import (
     MIXED_FILES,
@@ -39,7 +38,7 @@ from pipeline.scoring import (
 from transforms import Dataset, UserError
 from transforms.claim import ClaimKeeper
 from transforms.progress import NoProgress, Progress
-from transforms.storage import StorageOptions, display, explained, open_storage, write_json
+from transforms.storage import StorageOptions, display, explained, open_storage, whole_file, write_json
 
 THREADS = min(CPU_COUNT, 4)
 

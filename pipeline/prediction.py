@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +16,7 @@ from pipeline.model import PathModel
 from pipeline.scoring import Scorer, Source, Tally, client_for, find_sources
 from transforms import Dataset, OutputExists, UserError
 from transforms.progress import NoProgress, Progress
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, redact, remove
+from transforms.storage import StorageOptions, display, explained, open_storage, redact, whole_file
 
 _FIELDS = [("example", pa.int64()), ("margin", pa.float64()), ("probability", pa.float64())]
 
@@ -92,23 +89,3 @@ def _check_output(output: str, options: StorageOptions, sources: Sequence[Source
         raise UserError(f"{where}: the output is one of the inputs: choose another output")
     if exists and not overwrite:
         raise OutputExists(f"{where}: is there already: replace it with --overwrite")
-
-
-@contextmanager
-def whole_file(url: str, options: StorageOptions) -> Iterator[Any]:
-    """A file for writing that takes its place, and that of an old one, when it is whole; an error leaves nothing."""
-    fs, path = open_storage(url, options)
-    temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
-    with explained(display(fs, path)):
-        if is_local(fs):
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with fs.open(temporary, "wb") as file:
-                yield file
-            if is_local(fs):
-                Path(temporary).replace(path)
-            else:
-                fs.mv(temporary, path)
-        except BaseException:
-            remove(fs, temporary)
-            raise

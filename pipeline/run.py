@@ -12,7 +12,6 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,17 @@ from transforms.storage import (
     StorageOptions,
     display,
     explained,
-    is_local,
+    make_folder,
     open_storage,
     read_json,
     read_parquet,
     remove,
+    remove_empty_folder,
+    remove_leftovers,
+    replace_file,
     write_json,
 )
+from transforms.stores import is_leftover
 
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
 REPORT = "report.html"
@@ -150,8 +153,7 @@ class Run:
             return
         for name in (RUN_JSON, TRACE):
             remove(fs, f"{path}/{name}")
-        if is_local(fs) and not fs.ls(path, detail=False):
-            fs.rmdir(path)
+        remove_empty_folder(fs, path)
 
     def _save(self) -> None:
         fs, path = open_storage(self.url, self.options)
@@ -181,9 +183,10 @@ def open_run(url: str, about: dict[str, Any], options: StorageOptions, *, resume
     exists = check_output(url, options, resume=resume, overwrite=overwrite)
     fs, path = open_storage(url, options)
     where = display(fs, path)
-    fs.makedirs(path, exist_ok=True)
+    make_folder(fs, path)
     keeper = ClaimKeeper(url, options, f"{path}/{CLAIM}")
     keeper.take(takeover=resume or overwrite)
+    remove_leftovers(fs, path)
     run = Run(url, options, keeper, about)
     try:
         if exists and resume:
@@ -215,7 +218,7 @@ def check_output(url: str, options: StorageOptions, *, resume: bool, overwrite: 
 def _other_files(fs: Any, path: str) -> list[str]:
     """What a folder holds that is no run's."""
     names = [name.rstrip("/").rsplit("/", 1)[-1] for name in fs.ls(path, detail=False)] if fs.exists(path) else []
-    return [name for name in names if name not in (CLAIM, DATA, DRIVER) and not name.startswith(f"{CLAIM}.")]
+    return [name for name in names if name not in (CLAIM, DATA, DRIVER) and not is_leftover(name)]
 
 
 def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
@@ -255,12 +258,7 @@ def _write_table(fs: Any, path: str, table: pa.Table) -> None:
     """Whole or not at all."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
-    if is_local(fs):
-        temporary = Path(path + ".tmp")
-        temporary.write_bytes(buffer.getbuffer())
-        temporary.replace(path)
-    else:
-        fs.pipe_file(path, buffer.getvalue())
+    replace_file(fs, path, buffer.getvalue())
 
 
 def _read_table(fs: Any, path: str) -> pa.Table:

@@ -33,7 +33,16 @@ from transforms.errors import ClaimHeld, ClaimLost
 from transforms.holdout import check_fraction
 from transforms.inputs import find_inputs
 from transforms.output import PLAN_JSON, TEMPORARY
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_json, remove, write_json
+from transforms.storage import (
+    StorageOptions,
+    display,
+    explained,
+    open_storage,
+    read_json,
+    remove,
+    remove_empty_folder,
+    write_json,
+)
 
 DEFAULT_FRACTION = 0.2
 REMEDY = "redo what has changed with --overwrite, or choose another --output"
@@ -312,8 +321,7 @@ class _Pipeline:
         if fs.exists(f"{path}/{DATA}/{TEMPORARY}/{PLAN_JSON}"):
             remove(fs, f"{path}/{DATA}/{TEMPORARY}", recursive=True)
         for folder in (f"{path}/{DATA}", path):
-            if is_local(fs) and fs.exists(folder) and not fs.ls(folder, detail=False):
-                fs.rmdir(folder)
+            remove_empty_folder(fs, folder)
 
 
 class _Watch:

@@ -7,6 +7,10 @@ class UserError(Exception):
     """Bad use or bad input, told in one line."""
 
 
+class StoreUnreachable(UserError):
+    """A store that does not answer: there is no use in asking it anything more."""
+
+
 class BadLine(UserError):
     """A line of an input that is not LIBSVM text."""
 

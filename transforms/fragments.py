@@ -18,7 +18,7 @@ from numba import njit
 
 from transforms.assign import order_by_bucket
 from transforms.parser import BadSpot, Parsed
-from transforms.storage import read_ranges
+from transforms.storage import display, explained, read_ranges
 
 MAGIC = b"dglmfrg2"
 _NUMBERS = ("rows", "features", "nnz", "buckets", "lines", "bad", "max_line", "labels", "weighted")
@@ -182,7 +182,7 @@ def write_fragment(fs: Any, path: str, origin: Origin, parsed: Parsed, data: ByF
     header["note_bytes"] = len(notes)
     sections = [header, data.directory, data.features, data.counts, data.examples, data.values]
     sections += [codes.astype(np.uint8)] + ([parsed.weights] if weighted else [])
-    with fs.open(path, "wb") as file:
+    with explained(display(fs, path)), fs.open(path, "wb") as file:
         for section in sections:
             if section.nbytes:
                 file.write(np.ascontiguousarray(section).reshape(-1).view(np.uint8).data)

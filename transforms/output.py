@@ -14,11 +14,22 @@ from typing import Any
 
 from transforms.claim import ClaimKeeper
 from transforms.dataset import DATASET_JSON
-from transforms.errors import ClaimLost, OutputExists
+from transforms.errors import ClaimLost, OutputExists, StoreUnreachable
 from transforms.labels import LABELS_PARQUET
 from transforms.parts import PartInfo
 from transforms.plan import Plan, refuse_other_plan
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_json, remove, write_json
+from transforms.storage import (
+    StorageOptions,
+    display,
+    explained,
+    make_folder,
+    move,
+    open_storage,
+    read_json,
+    remove,
+    remove_empty_folder,
+    write_json,
+)
 from transforms.version import FORMAT_VERSION, __version__
 
 TEMPORARY = "_temporary"
@@ -66,7 +77,7 @@ def workplace(
     fs, path = open_storage(output, options)
     folder = f"{path}/{TEMPORARY}"
     made = not fs.exists(path)
-    fs.makedirs(folder, exist_ok=True)
+    make_folder(fs, folder)
     keeper = ClaimKeeper(output, options, f"{folder}/{CLAIM_JSON}")
     keeper.take(takeover=resume or overwrite)
     keep = False
@@ -76,8 +87,8 @@ def workplace(
         _undo_commit(fs, path)
         plan = _settle_plan(fs, folder, plan, wanted, resume=resume)
         yield Workplace(folder, plan, keeper)
-    except ClaimLost:
-        keep = True  # what is there is another writer's
+    except (ClaimLost, StoreUnreachable):
+        keep = True  # what is there is another writer's, or cannot be reached
         raise
     except BaseException:
         keep = resume
@@ -86,8 +97,8 @@ def workplace(
         keeper.release()
         if not keep:
             remove(fs, folder, recursive=True)
-            if made and is_local(fs) and fs.exists(path) and not fs.ls(path, detail=False):
-                fs.rmdir(path)
+            if made:
+                remove_empty_folder(fs, path)
 
 
 def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, resume: bool) -> Plan:
@@ -142,7 +153,7 @@ def commit(fs: Any, path: str, place: Workplace, description: dict[str, Any]) ->
     _remove_dataset(fs, path)
     try:
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda name: fs.mv(f"{place.folder}/{name}", f"{path}/{name}"), names))
+            list(pool.map(lambda name: move(fs, f"{place.folder}/{name}", f"{path}/{name}"), names))
         write_json(fs, f"{path}/{DATASET_JSON}", description)
     except BaseException:
         _undo_commit(fs, path)

@@ -14,7 +14,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pipeline.run import DRIVER
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_json, write_json
+from transforms.storage import (
+    StorageOptions,
+    display,
+    explained,
+    is_local,
+    make_folder,
+    open_storage,
+    read_json,
+    write_json,
+)
 
 SUBMITTED, RUNNING = "submitted", "running"
 FINISHED, FAILED, CANCELLED, CUT_OFF = "finished", "failed", "cancelled", "cut off"
@@ -97,6 +106,5 @@ class RunFolder:
 
     def write(self, record: DriverRecord) -> None:
         fs, path = open_storage(self.url, self.storage)
-        with explained(self.shown):
-            fs.makedirs(path, exist_ok=True)
-            write_json(fs, f"{path}/{DRIVER}", asdict(record))
+        make_folder(fs, path)
+        write_json(fs, f"{path}/{DRIVER}", asdict(record))
