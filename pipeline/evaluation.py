@@ -38,6 +38,7 @@ from pipeline.scoring import (
 from transforms import Dataset, UserError
 from transforms.claim import ClaimKeeper
 from transforms.progress import NoProgress, Progress
+from transforms.reading import MAX_LINE
 from transforms.storage import StorageOptions, display, explained, open_storage, whole_file, write_json
 
 THREADS = min(CPU_COUNT, 4)
@@ -61,6 +62,7 @@ def evaluate(
     metric: str = METRICS[0],
     held_out: bool = False,
     on_bad_line: str = "raise",
+    max_line_bytes: int = MAX_LINE,
     client: Client | None = None,
     storage_options: dict[str, Any] | None = None,
     progress: Progress | None = None,
@@ -69,7 +71,8 @@ def evaluate(
 
     Labels mean what they meant in training. Where the examples carry weights, metrics are weighted.
     held_out: the inputs are the text that the training data were converted from, and only the examples count that were
-    held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them.
+    held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them; a line
+    longer than max_line_bytes is a bad one.
     """
     started = perf_counter()
     options, progress = StorageOptions(storage_options or {}), progress or NoProgress()
@@ -78,7 +81,7 @@ def evaluate(
         model = PathModel.load(run, options)
         best_of(model.path, metric)
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
-        reading = Reading(_fraction(model, sources) if held_out else None, on_bad_line)
+        reading = Reading(_fraction(model, sources) if held_out else None, on_bad_line, max_line_bytes)
         tally = Tally()
         with client_for(client) as client, MarginStore(model) as store:
             scorer = Scorer(model, list(range(len(model))), client, options, progress, tally, reading)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from transforms import (
     convert_libsvm,
     from_arrays,
     open_dataset,
+    reading,
 )
 from transforms import convert as convert_module
-from transforms import reading
 from transforms.claim import ClaimKeeper
 from transforms.storage import StorageOptions, read_ranges
 

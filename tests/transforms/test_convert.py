@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.reference import Examples, files_of, random_text, read_back, read_text, texts
 from transforms import BadLine, Dataset, UserError, check_dataset, convert_libsvm
 from transforms import convert as convert_module
+from transforms.cancelled import stop_if_cancelled
 from transforms.inputs import Block
 from transforms.mapreduce import Job, Mapped, count_lines, map_block
 
@@ -490,6 +491,63 @@ def test_a_bad_line_is_told_before_the_rest_of_the_input_is_read(
     assert caught.value.line == 21
     assert len(_mapped_before_counting) == 1
     assert _mapped_before_counting[0] < 50, "of 400 blocks"
+
+
+@pytest.mark.parametrize("name", ["in.svm", "in.svm.gz"])
+@pytest.mark.parametrize("block_size", [30, 10**6])
+def test_a_line_beyond_the_limit_is_a_bad_line(
+    client: Client, tmp_path: Path, write: Write, name: str, block_size: int
+) -> None:
+    long = b"1 " + b" ".join(b"%d:1" % k for k in range(1, 40))
+    text = b"1 1:1\n0 1:1\n\n" + long + b"\n0 2:1\n"
+    source = write(name, gzip.compress(text) if name.endswith(".gz") else text)
+    options: dict[str, Any] = {"block_size": block_size, "client": client, "partitions": 1}
+    convert_libsvm(source, str(tmp_path / "all"), max_line_bytes=len(long), **options)
+    with pytest.raises(BadLine, match=r"longer than 186 B: .* --max-line") as caught:
+        convert_libsvm(source, str(tmp_path / "out"), max_line_bytes=len(long) - 1, **options)
+    assert (caught.value.line, caught.value.column) == (4, 1)
+    dataset = convert_libsvm(source, str(tmp_path / "out"), max_line_bytes=len(long) - 1, on_bad_line="skip", **options)
+    assert dataset.labels()[0].tolist() == [1, -1, -1]
+    (told,) = dataset.description["bad_lines"]["first"]
+    assert "line 4, column 1: the line is longer" in told
+
+
+def test_resume_reads_lines_again_that_were_too_long_before(client: Client, tmp_path: Path, write: Write) -> None:
+    text = b"1 1:1\n0 1:1\n1 2:1 3:1 4:1 5:1\n0 2:1\n"
+    source = write("in.svm", text)
+    options: dict[str, Any] = {"block_size": 10, "client": client, "on_bad_line": "skip", "resume": True}
+
+    def stop(*args: Any) -> None:
+        raise UserError("stopped by the test")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convert_module, "_catalogue", stop)
+        with pytest.raises(UserError, match="stopped by the test"):
+            convert_libsvm(source, str(tmp_path / "out"), max_line_bytes=8, **options)
+    assert_same(convert_libsvm(source, str(tmp_path / "out"), max_line_bytes=80, **options), read_text(text))
+
+
+def _work_until_cancelled(begun: str, ended: str) -> None:
+    Path(begun).touch()
+    try:
+        while True:
+            stop_if_cancelled()
+            time.sleep(0.01)
+    finally:
+        Path(ended).touch()
+
+
+@pytest.mark.parametrize("where", ["client", "process_client"])
+def test_a_task_that_was_cancelled_notices(request: pytest.FixtureRequest, tmp_path: Path, where: str) -> None:
+    client: Client = request.getfixturevalue(where)
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    future = client.submit(_work_until_cancelled, str(begun), str(ended), pure=False)
+    while not begun.exists():
+        time.sleep(0.01)
+    assert not ended.exists()
+    client.cancel([future], force=True)
+    while not ended.exists():  # for ever, if it does not notice: the suite has a time limit for each test
+        time.sleep(0.01)
 
 
 class _Watcher:

@@ -6,10 +6,13 @@ import bz2
 import gzip
 import io
 import lzma
+import random
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,7 +22,7 @@ from hypothesis import strategies as st
 from transforms import UserError, inputs, reading
 from transforms.inputs import Block, InputFile, Span, cut_blocks, find_inputs
 from transforms.reading import Limits, read_lines
-from transforms.storage import StorageOptions
+from transforms.storage import StorageOptions, read_ranges
 
 Write = Callable[[str, bytes], str]
 NONE = StorageOptions()
@@ -194,6 +197,83 @@ def test_a_file_that_became_shorter_is_told(write: Write) -> None:
     Path(path).write_bytes(b"1 1:1\n")
     with pytest.raises(UserError, match="shorter"):
         lines_of(span(0, file, 0, file.size))
+
+
+# --- long lines -----------------------------------------------------------------------------------------------------
+
+
+def lines_within(block: Block, limit: int, piece_size: int = 16) -> list[bytes]:
+    """Lines as they are read, and ! in place of one that is too long."""
+    lines: list[bytes] = []
+    for text in read_lines(block, NONE, Limits(piece_size, limit)):
+        lines += [b"!"] if text.flaw else text.array[: text.size].tobytes().splitlines(keepends=True)
+    return lines
+
+
+@pytest.mark.parametrize("suffix", ["", *PACK])
+@pytest.mark.parametrize("tail", [4, 1 << 16])
+@pytest.mark.parametrize("ending", [b"", b"\n"])
+def test_a_line_beyond_the_limit_is_marked_and_no_other_lost(
+    write: Write, monkeypatch: pytest.MonkeyPatch, suffix: str, tail: int, ending: bytes
+) -> None:
+    monkeypatch.setattr(reading, "TAIL", tail)
+    rng = random.Random(1)
+    for case in range(30):
+        lines = [b"1" * rng.choice([0, 1, 9, 10, 11, 12, 30, 200]) for _ in range(rng.randint(1, 9))]
+        text = b"\n".join([b"#", *lines]) + ending
+        expected = [line if len(line.rstrip(b"\n")) <= 10 else b"!" for line in expected_lines(text)]
+        file = file_of(write(f"{case}.svm{suffix}", PACK.get(suffix, bytes)(text)))
+        for size in (1, 7, 40, 10**6):
+            blocks = cut_blocks([file], size)
+            assert [line for block in blocks for line in lines_within(block, 10, size)] == expected, (text, size)
+
+
+def test_blocks_inside_a_long_line_do_not_read_it_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes are read twice at most: by the block where it starts, and by the one they lie in."""
+    monkeypatch.setattr(reading, "TAIL", 16)
+    read = 0
+
+    def counted(fs: Any, paths: list[str], starts: list[int], stops: list[int]) -> list[bytes]:
+        nonlocal read
+        read += sum(stops) - sum(starts)
+        return read_ranges(fs, paths, starts, stops)
+
+    monkeypatch.setattr(reading, "read_ranges", counted)
+    file = file_of(write("in.svm", b"1\n1" + b" 1:1" * 50_000 + b"\n1\n"))
+    blocks = cut_blocks([file], 1000)
+    got = [line for block in blocks for line in lines_of(block)]
+    assert [len(line) for line in got] == [2, 200_002, 2]
+    assert read < 2 * file.size
+
+
+def test_of_a_line_that_is_too_long_only_so_much_is_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "TAIL", 16)
+    read: list[int] = []
+
+    def counted(fs: Any, paths: list[str], starts: list[int], stops: list[int]) -> list[bytes]:
+        read.append(sum(stops) - sum(starts))
+        return read_ranges(fs, paths, starts, stops)
+
+    monkeypatch.setattr(reading, "read_ranges", counted)
+    file = file_of(write("in.svm", b"1" * 1_000_000))
+    assert lines_within(cut_blocks([file], 1000)[0], 5000) == [b"!"]
+    assert sum(read) < 20_000
+
+
+@pytest.mark.parametrize("what", [b"\0", b"1", b"\n"], ids=["zeros", "one line", "newlines"])
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_a_decompression_bomb_stays_within_a_few_pieces_of_memory(write: Write, suffix: str, what: bytes) -> None:
+    size, piece, limit = 64 << 20, 1 << 20, 2 << 20
+    (block,) = cut_blocks([file_of(write(f"in.svm{suffix}", PACK[suffix](b"1\n" + what * size)))], 1000)
+    tracemalloc.start()
+    try:
+        texts = [(text.size, text.flaw) for text in read_lines(block, NONE, Limits(piece, limit))]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+    assert sum(bool(flaw) for _, flaw in texts) == (what != b"\n")
+    assert sum(size for size, _ in texts) == 2 + (size if what == b"\n" else 0)
 
 
 # --- which files ----------------------------------------------------------------------------------------------------
