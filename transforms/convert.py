@@ -151,6 +151,10 @@ def cluster_resources(client: Client) -> Resources:
 def _run(client: Client, job: Job, plan: Plan, files: Sequence[InputFile], progress: Progress) -> dict[str, Any]:
     """The graph: Map over blocks, then Reduce. Returns what dataset.json will say."""
     blocks = cut_blocks(files, plan.block_size)
+    if not blocks:
+        raise UserError(
+            f"the input has no examples: {files[0].name}{' and all other files are' if files[1:] else ' is'} empty"
+        )
     progress.phase("map", sum(block.size for block in blocks), "B")
     mapped: dict[int, list[Mapped]] = {}
     bucket_nnz = np.zeros(plan.buckets, dtype=np.int64)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from transforms.errors import UserError
+from transforms.folders import dead_link, is_hidden, matching_files, named_files
 from transforms.storage import StorageOptions, display, explained, is_local, open_storage
 
 SUFFIXES = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
@@ -93,20 +94,46 @@ def find_inputs(urls: Sequence[str], options: StorageOptions) -> list[InputFile]
 
 
 def _matches(fs: Any, path: str) -> list[dict[str, Any]]:
+    pattern = any(c in path for c in "*?[") and not fs.exists(path)
     try:
-        if any(c in path for c in "*?[") and not fs.exists(path):
-            infos = fs.glob(path, detail=True)
-            entries = [entry for name in sorted(infos) for entry in _files(fs, infos[name])]
-        elif fs.isdir(path):
-            entries = _files(fs, {"name": path, "type": "directory"})
-        else:
-            entries = [fs.info(path)]
+        entries = _local_matches(fs, path, pattern) if is_local(fs) else _remote_matches(fs, path, pattern)
     except FileNotFoundError:
-        raise UserError(f"{display(fs, path)}: no such file or folder{_nearest(fs, path)}") from None
+        dead = dead_link(path) if is_local(fs) else ""
+        reason = dead or _missing_bucket(fs, path) or f"no such file or folder{_nearest(fs, path)}"
+        raise UserError(f"{display(fs, path)}: {reason}") from None
     if not entries:
-        raise UserError(f"{display(fs, path)}: nothing matches")
-    # A listing shows a local link's own date, not its target's; asking again costs nothing there.
-    return [fs.info(entry["name"]) for entry in entries] if is_local(fs) else entries
+        reason = _missing_bucket(fs, path) or f"nothing matches{'' if pattern else _only_hidden(fs, path)}"
+        raise UserError(f"{display(fs, path)}: {reason}")
+    return entries
+
+
+def _local_matches(fs: Any, path: str, pattern: bool) -> list[dict[str, Any]]:
+    if not pattern:
+        return named_files(path)
+    return [info for name in sorted(fs.glob(path)) for info in matching_files(name)]
+
+
+def _remote_matches(fs: Any, path: str, pattern: bool) -> list[dict[str, Any]]:
+    if pattern:
+        infos = fs.glob(path, detail=True)
+        return [entry for name in sorted(infos) for entry in _files(fs, infos[name])]
+    if fs.isdir(path):
+        return _files(fs, {"name": path, "type": "directory"})
+    return [fs.info(path)]
+
+
+def _missing_bucket(fs: Any, path: str) -> str:
+    """What to say if it is the bucket that is not there."""
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    bucket = path.split("/")[0]
+    return "" if "s3" not in protocols or fs.exists(bucket) else f"there is no bucket {bucket}"
+
+
+def _only_hidden(fs: Any, path: str) -> str:
+    """Names in a folder that are passed over, if it has any."""
+    names = sorted(str(name).rsplit("/", 1)[-1] for name in fs.ls(path, detail=False))
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    return f" (names that start with _ or . are passed over: {shown})" if names else ": the folder is empty"
 
 
 def _nearest(fs: Any, path: str) -> str:
@@ -126,8 +153,7 @@ def _files(fs: Any, entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _hidden(relative: str) -> bool:
-    """Names that systems put beside data: _SUCCESS, _temporary, .part-0.crc."""
-    return any(part.startswith(("_", ".")) for part in relative.strip("/").split("/"))
+    return any(is_hidden(part) for part in relative.strip("/").split("/"))
 
 
 def _version(info: dict[str, Any]) -> str:
