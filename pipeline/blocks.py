@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import psutil
 from distributed import Client
 
@@ -137,6 +138,11 @@ class DaskBlocks:
     def sizes(self) -> Sequence[int]:
         return self._sizes
 
+    def features(self) -> Int64:
+        """The ids of all features, in the order of their positions."""
+        pairs = zip(self._actors, self._tokens, strict=True)
+        return np.concatenate(list(self._results([actor.features(token) for actor, token in pairs])))
+
     def start(self, beta: Sequence[Coefficients]) -> Iterable[Float64]:
         pairs = zip(self._actors, self._tokens, beta, strict=True)
         return self._results([actor.start(token, part) for actor, token, part in pairs])
@@ -197,7 +203,9 @@ class DaskBlocks:
             except (OSError, RuntimeError, KeyError) as error:
                 # An OSError of the storage is the worker's own; a lost worker shows as its absence.
                 self._check_alive(k)
-                if isinstance(error, KeyError) or "Actor" in str(error) or "restarted" in str(error):
+                # A worker that does not know the actor answers with its key; any other KeyError is a mistake of ours.
+                unknown = isinstance(error, KeyError) and error.args[:1] == (self._futures[k].key,)
+                if unknown or "Actor" in str(error) or "restarted" in str(error):
                     raise WorkerLost(lost_worker(self._names[k], self._addresses[k]), REMEDY) from error
                 raise
 

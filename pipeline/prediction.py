@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,18 @@ from scipy.special import expit
 from pipeline.model import PathModel
 from pipeline.scoring import Scorer, Source, Tally, client_for, find_sources
 from transforms import Dataset, OutputExists, UserError
+from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, redact, remove
+from transforms.storage import (
+    StorageOptions,
+    display,
+    explained,
+    make_folder,
+    open_storage,
+    redact,
+    remove_leftovers,
+    whole_file,
+)
 
 _FIELDS = [("example", pa.int64()), ("margin", pa.float64()), ("probability", pa.float64())]
 
@@ -57,7 +65,7 @@ def predict(
     _check_output(output, options, sources, overwrite=overwrite)
     lam, tally = float(model.lambdas[index]), Tally()
     schema = pa.schema(_FIELDS, metadata={"dglmnet.lambda_index": str(index), "dglmnet.lambda": repr(lam)})
-    with client_for(client) as client, whole_file(output, options) as file:
+    with _only_writer(output, options), client_for(client) as client, whole_file(output, options) as file:
         scorer = Scorer(model, [index], client, options, progress or NoProgress(), tally)
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
             start = 0
@@ -95,20 +103,11 @@ def _check_output(output: str, options: StorageOptions, sources: Sequence[Source
 
 
 @contextmanager
-def whole_file(url: str, options: StorageOptions) -> Iterator[Any]:
-    """A file for writing that takes its place, and that of an old one, when it is whole; an error leaves nothing."""
-    fs, path = open_storage(url, options)
-    temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
-    with explained(display(fs, path)):
-        if is_local(fs):
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with fs.open(temporary, "wb") as file:
-                yield file
-            if is_local(fs):
-                Path(temporary).replace(path)
-            else:
-                fs.mv(temporary, path)
-        except BaseException:
-            remove(fs, temporary)
-            raise
+def _only_writer(output: str, options: StorageOptions) -> Iterator[None]:
+    """No other prediction writes this file meanwhile; what a killed one left beside it goes away."""
+    fs, path = open_storage(output, options)
+    folder, _, name = path.rpartition("/")
+    make_folder(fs, folder)
+    with claimed(output, options, f"{path}.claim.json"):
+        remove_leftovers(fs, folder, of=f"{name}.")
+        yield

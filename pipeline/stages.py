@@ -22,10 +22,10 @@ from pipeline.blocks import Placement
 from pipeline.display import Display
 from pipeline.evaluation import evaluate
 from pipeline.fit import fit_path
-from pipeline.model import METRICS
 from pipeline.report.write import write_report
-from pipeline.run import DATA, PATH, REPORT, RUN_JSON, Run, read_path
+from pipeline.run import DATA, Run, read_path
 from pipeline.scoring import Source, find_sources, source_identity
+from pipeline.stored import METRICS, PATH, REPORT, RUN_JSON, read_about
 from solver import RoundRecord, Solution
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
 from transforms.dataset import DATASET_JSON
@@ -33,7 +33,15 @@ from transforms.errors import ClaimHeld, ClaimLost
 from transforms.holdout import check_fraction
 from transforms.inputs import find_inputs
 from transforms.output import PLAN_JSON, TEMPORARY
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_json, remove, write_json
+from transforms.storage import (
+    StorageOptions,
+    display,
+    explained,
+    open_storage,
+    remove,
+    remove_empty_folder,
+    write_json,
+)
 
 DEFAULT_FRACTION = 0.2
 REMEDY = "redo what has changed with --overwrite, or choose another --output"
@@ -291,13 +299,9 @@ class _Pipeline:
         """run.json, if it is there."""
         fs, path = open_storage(self.output, self.storage)
         fs.invalidate_cache()
-        try:
-            with explained(self.shown):
-                return read_json(fs, f"{path}/{RUN_JSON}")
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except ValueError as error:
-            raise UserError(f"{self.shown}/{RUN_JSON}: damaged ({error}): choose another --output") from None
+        with explained(self.shown):
+            there = fs.exists(f"{path}/{RUN_JSON}")
+        return read_about(fs, path, "choose another --output") if there else {}
 
     def begun(self) -> bool:
         """Is there something of ours in the run folder, which could be replaced?"""
@@ -312,8 +316,7 @@ class _Pipeline:
         if fs.exists(f"{path}/{DATA}/{TEMPORARY}/{PLAN_JSON}"):
             remove(fs, f"{path}/{DATA}/{TEMPORARY}", recursive=True)
         for folder in (f"{path}/{DATA}", path):
-            if is_local(fs) and fs.exists(folder) and not fs.ls(folder, detail=False):
-                fs.rmdir(folder)
+            remove_empty_folder(fs, folder)
 
 
 class _Watch:

@@ -14,13 +14,25 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.errors import ClaimHeld, ClaimLost
-from transforms.storage import display, is_local, open_storage, remove, write_json
+from transforms.errors import ClaimHeld, ClaimLost, UserError
+from transforms.schema import parse_record, record, text, whole
+from transforms.storage import (
+    create_exclusively,
+    display,
+    explained,
+    is_local,
+    open_storage,
+    remove,
+    write_json,
+)
 
 logger = logging.getLogger("dglmnet")
+_HOLDER = record({"token": text(), "host": text(), "pid": whole()}, {"beat": whole()})
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 20.0
 
@@ -34,13 +46,18 @@ class Claim:
 
     def check(self, fs: Any) -> None:
         """Raise unless this claim still holds."""
-        try:
-            fs.invalidate_cache()
-            holder = json.loads(fs.cat_file(self.path))["token"]
-        except (FileNotFoundError, ValueError, KeyError):
-            holder = None
-        if holder != self.token:
+        if _read_holder(fs, self.path).get("token") != self.token:
             raise ClaimLost(f"{display(fs, self.path)}: this work was stopped or taken over by another")
+
+
+def _read_holder(fs: Any, path: str) -> dict[str, Any]:
+    """What a claim says; nothing if there is none, or none that can be read."""
+    fs.invalidate_cache()
+    try:
+        with explained(display(fs, path)):
+            return parse_record(fs.cat_file(path), _HOLDER)
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 class ClaimKeeper:
@@ -51,6 +68,7 @@ class ClaimKeeper:
         self.claim = Claim(path, uuid.uuid4().hex)
         self._stop = threading.Event()
         self._beat = 0
+        self.unreachable = False  # the store was gone when the claim was to be given back
         self._thread = threading.Thread(target=self._keep_fresh, name="dglmnet-claim", daemon=True)
 
     def take(self, *, takeover: bool) -> None:
@@ -58,7 +76,7 @@ class ClaimKeeper:
         if not self._create():
             holder = self._holder()
             if not takeover or self._is_alive(holder):
-                who = f"process {holder.get('pid')} on {holder.get('host')}"
+                who = f"process {holder.get('pid')} on {holder.get('host')}" if holder else "another process"
                 remedy = "wait for it, or choose another output"
                 if not takeover:
                     remedy = "if it is dead, continue with --resume or start over with --overwrite"
@@ -68,14 +86,18 @@ class ClaimKeeper:
         self._thread.start()
 
     def release(self) -> None:
+        """Give the claim back, unless it is somebody else's by now, or the store is gone."""
         self._stop.set()
         if self._thread.ident:
             self._thread.join()
         try:
             self.claim.check(self._fs)
+            remove(self._fs, self.claim.path)
         except ClaimLost:
-            return  # somebody else's by now
-        remove(self._fs, self.claim.path)
+            return
+        except (UserError, OSError) as error:
+            self.unreachable = True
+            logger.warning("cannot give back %s: %s", display(self._fs, self.claim.path), error)
 
     def at_work(self) -> dict[str, Any] | None:
         """Who holds the claim and is alive, for those who only look."""
@@ -86,33 +108,26 @@ class ClaimKeeper:
         return {"token": self.claim.token, "host": socket.gethostname(), "pid": os.getpid(), "beat": self._beat}
 
     def _create(self) -> bool:
-        try:
-            with self._fs.open(self.claim.path, "xb") as file:
-                file.write(json.dumps(self._content()).encode())
-        except FileExistsError:
-            return False
-        return True
+        return create_exclusively(self._fs, self.claim.path, json.dumps(self._content()).encode())
 
     def _write(self) -> None:
         write_json(self._fs, self.claim.path, self._content())
 
     def _holder(self) -> dict[str, Any]:
-        try:
-            self._fs.invalidate_cache()
-            holder: dict[str, Any] = json.loads(self._fs.cat_file(self.claim.path))
-        except (FileNotFoundError, ValueError):
-            return {}
-        return holder
+        return _read_holder(self._fs, self.claim.path)
 
     def _is_alive(self, holder: dict[str, Any]) -> bool:
         """Same machine: does the process exist. Elsewhere: does the claim change while we watch."""
-        if is_local(self._fs) and holder.get("host") == socket.gethostname():
-            try:
-                os.kill(int(holder["pid"]), 0)
-            except (ProcessLookupError, KeyError):
-                return False
-            except PermissionError:
-                pass
+        if is_local(self._fs) and holder.get("host") == socket.gethostname() and not _is_running(holder.get("pid")):
+            return False
+        if holder:
+            logger.info(
+                "process %s on %s has claimed %s: watching for up to %g s whether it is alive",
+                holder.get("pid"),
+                holder.get("host"),
+                display(self._fs, self.claim.path),
+                PATIENCE_SECONDS,
+            )
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             time.sleep(0.5)
@@ -127,5 +142,29 @@ class ClaimKeeper:
                 if self._holder().get("token") != self.claim.token:
                     return
                 self._write()
-            except OSError as error:  # storage that is away for a moment; the next beat may get through
+            except (UserError, OSError) as error:  # storage that is away for a moment; the next beat may get through
                 logger.warning("cannot refresh %s: %s", display(self._fs, self.claim.path), error)
+
+
+@contextmanager
+def claimed(url: str, options: dict[str, Any], path: str) -> Iterator[ClaimKeeper]:
+    """Hold the claim at `path` while the block runs; that of a dead process is taken over."""
+    keeper = ClaimKeeper(url, options, path)
+    keeper.take(takeover=True)
+    try:
+        yield keeper
+    finally:
+        keeper.release()
+
+
+def _is_running(pid: Any) -> bool:
+    """Is there such a process on this machine?"""
+    if not isinstance(pid, int) or not 0 < pid < 1 << 31:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

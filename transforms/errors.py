@@ -22,6 +22,10 @@ class WorkerLost(ClusterLost):
     """A worker is gone, or is there and does not answer."""
 
 
+class StoreUnreachable(UserError):
+    """A store that does not answer: there is no use in asking it anything more."""
+
+
 class BadLine(UserError):
     """A line of an input that is not LIBSVM text."""
 

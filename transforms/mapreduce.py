@@ -29,11 +29,19 @@ from transforms.holdout import training_part
 from transforms.inputs import Block, read_lines
 from transforms.labels import MIXED_WEIGHTS, Labels, read_label_file, write_label_file, wrong_labels
 from transforms.parser import BadSpot, Parsed, padded, parse
-from transforms.parts import PartInfo, merge_runs, write_part
+from transforms.parts import PART_SCHEMA, PartInfo, merge_runs, part_name, write_part
 from transforms.plan import Plan
-from transforms.storage import StorageOptions, open_storage, read_json, write_json
+from transforms.schema import parse_record, record, text, whole
+from transforms.storage import StorageOptions, open_storage, sha256_of, write_json
 
 BAD_LINES_NAMED = 10
+_PIECES = record({"pieces": whole(), "plan": text()})
+
+
+def _part_note(value: Any, place: str) -> None:
+    """What is noted beside a part that is finished."""
+    PART_SCHEMA(value, place)
+    record({"plan": text()})(value, place)
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,7 @@ def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
     pieces = 1
     if block.file.compression:
         try:
-            pieces = read_json(fs, _pieces_path(job, block))["pieces"]
+            pieces = parse_record(fs.cat_file(_pieces_path(job, block)), _PIECES)["pieces"]
         except (FileNotFoundError, ValueError):
             return None
     results = []
@@ -143,7 +151,10 @@ def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
         fragment = find_fragment(fs, _fragment_path(job, block, piece), job.plan.fingerprint.encode())
         if fragment is None or (fragment.header["bad"] and job.plan.on_bad_line == "raise"):
             return None
-        results.append(Mapped(fragment, read_bucket_nnz(fs, fragment), read_notes(fs, fragment)))
+        try:
+            results.append(Mapped(fragment, read_bucket_nnz(fs, fragment), read_notes(fs, fragment)))
+        except ValueError:  # damaged: it is made again
+            return None
     return results
 
 
@@ -223,12 +234,12 @@ def reduce_partition(job: Job, index: int, catalogue: Catalogue, spans: np.ndarr
 
 def _already_reduced(fs: Any, job: Job, index: int) -> PartInfo | None:
     """The part from an earlier run, if it was finished and is still there."""
-    path = f"{job.folder}/part-{index:05d}.parquet"
+    path = f"{job.folder}/{part_name(index)}"
     try:
-        note = read_json(fs, f"{path}.json")
-        size = fs.info(path)["size"]
+        note = parse_record(fs.cat_file(f"{path}.json"), _part_note)
+        same = note["plan"] == job.plan.fingerprint and fs.info(path)["size"] == note["bytes"]
+        if not same or note["file"] != part_name(index) or sha256_of(fs, path) != note["sha256"]:
+            return None
     except (FileNotFoundError, ValueError):
         return None
-    if note.pop("plan") != job.plan.fingerprint or size != note["bytes"]:
-        return None
-    return PartInfo(**note)
+    return PartInfo.from_json(note)

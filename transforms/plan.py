@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from transforms.assign import STRATEGIES, bucket_count
 from transforms.errors import OutputExists, UserError
 from transforms.holdout import check_fraction
 from transforms.inputs import InputFile
+from transforms.schema import flag, listed, number, optional, record, text, whole
 from transforms.version import FORMAT_VERSION, __version__
 
 MIB = 1 << 20
@@ -62,12 +63,34 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Plan:
+        """What was stored; fields that a later version added are left alone."""
+        return cls(**{field.name: content[field.name] for field in fields(cls) if field.name in content})
+
     @property
     def fingerprint(self) -> str:
         """Tells whether leftovers belong to this plan. Blocks without bad lines do not depend on on_bad_line."""
         content = self.to_json()
         del content["on_bad_line"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+INPUTS_SCHEMA = listed(record({"path": text(), "size": whole(), "version": text()}))
+PLAN_SCHEMA = record(
+    {
+        "inputs": INPUTS_SCHEMA,
+        "partitions": whole(low=1),
+        "block_size": whole(low=1),
+        "strategy": text(choices=tuple(STRATEGIES)),
+        "zero_based": flag,
+        "positive_label": optional(number()),
+        "on_bad_line": text(choices=("raise", "skip")),
+        "format_version": whole(),
+        "tool_version": text(),
+    },
+    {"hold_out": number(0, 1)},
+)
 
 
 def default_block_size(files: Sequence[InputFile], resources: Resources) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -12,12 +13,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.errors import UserError
+from transforms.errors import StoreUnreachable, UserError
+from transforms.stores import STORES, Store, discard, is_leftover, protocol_of, store_of, temporary_name
 
 GAP, REQUEST = 256 << 10, 64 << 20  # ranges of a remote file this near are read together, up to this much
 
@@ -42,30 +43,79 @@ def redact(url: str) -> str:
 
 def open_storage(url: str, options: dict[str, Any] | None = None) -> tuple[Any, str]:
     """The file system of a URL and the path inside it. Options are for remote stores; local files need none."""
-    local = "://" not in url or url.startswith(("file://", "local://"))
+    protocol = protocol_of(url)
     try:
-        fs, path = fsspec.url_to_fs(url, **({} if local else dict(options or {})))
+        fs, path = STORES.get(protocol, Store()).open(url, dict(options or {}))
     except (ImportError, ValueError) as error:
-        hint = {"s3": "pip install 'dglmnet[s3]'", "hdfs": "pip install 'dglmnet[hdfs]'"}.get(url.split("://")[0])
-        raise UserError(f"{redact(url)}: {error}" + (f". Try: {hint}" if hint else "")) from None
+        hint = {"s3": "pip install 'dglmnet[s3]'", "hdfs": "pip install 'dglmnet[hdfs]'"}.get(protocol)
+        missing = isinstance(error, ImportError) and hint
+        raise UserError(f"{redact(url)}: {error}" + (f". Try: {hint}" if missing else "")) from None
     return fs, path.rstrip("/") or path
+
+
+# What the system says when the user, not the program, has to do something about it, and what that is.
+_REMEDIES = {
+    errno.ENOSPC: "make room, or choose another place",
+    errno.EDQUOT: "make room, or ask for a larger quota",
+    errno.EFBIG: "files may not be so large here: raise the limit (ulimit -f), or choose another place",
+    errno.EROFS: "the file system is read-only: choose another place",
+    errno.EACCES: "check its permissions or your credentials",
+    errno.EPERM: "check its permissions or your credentials",
+    errno.ENOTDIR: "a part of its path is a file: choose another place",
+    errno.EISDIR: "it is a folder: name a file",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "a symbolic link leads to itself: remove it",
+    errno.EIO: "the device does not read or write: check the disk",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EBUSY: "the store is overloaded: try again later",
+    errno.EREMOTEIO: "the store failed: try again later",
+    errno.ETIMEDOUT: "the store did not answer in time: check the network, or try again later",
+    errno.ESTALE: "the network file system lost it: mount it again",
+}
+_STORE_LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "hdfs_native")
+
+
+def explain(error: BaseException, where: str = "") -> str | None:
+    """One sentence with a remedy for what a store or the system says when it refuses or cannot be reached.
+
+    None if the error is of another kind. `where` is shown if the error names no file itself.
+    """
+    module = type(error).__module__.split(".")[0]
+    if isinstance(error, OSError) and (error.errno in _REMEDIES or isinstance(error, PermissionError)):
+        place = re.sub(r"\.[0-9a-f]{8}\.tmp$", "", str(error.filename)) if error.filename else where
+        remedy = _REMEDIES.get(error.errno or errno.EACCES, "")
+        said = error.strerror or str(error) or "permission denied"
+        return f"{place}: {_first_line(said)}: {remedy}".removeprefix(": ")
+    if isinstance(error, ConnectionError) or module in _STORE_LIBRARIES:
+        remedy = "check the address and the network"
+        if "credential" in f"{type(error).__name__} {error}".lower():
+            remedy = "pass credentials with --storage-options, the environment (AWS_ACCESS_KEY_ID) or a profile"
+        return f"{where}: {_first_line(str(error)) or type(error).__name__}: {remedy}".removeprefix(": ")
+    return None
+
+
+def _first_line(text: str) -> str:
+    """What was said, without the stack or the advice behind it."""
+    return (text.strip().splitlines() or [""])[0].rstrip(".:")
 
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Turn what a store says when it refuses or cannot be reached into one sentence with a remedy."""
+    """Turn what a store or the system says when it refuses or cannot be reached into one sentence with a remedy."""
     try:
         yield
-    except PermissionError as error:
-        raise UserError(f"{where}: permission denied: check its permissions or your credentials. {error}") from None
+    except (UserError, FileNotFoundError, FileExistsError, NotADirectoryError):
+        raise  # callers know what these mean to them
     except Exception as error:
-        module = type(error).__module__.split(".")[0]
-        if module not in ("botocore", "aiobotocore", "aiohttp", "hdfs_native"):
+        what = explain(error, where)
+        if what is None:
             raise
-        remedy = "check the address and the network"
-        if "credential" in f"{type(error).__name__} {error}".lower():
-            remedy = "pass credentials with --storage-options, the environment (AWS_ACCESS_KEY_ID) or a profile"
-        raise UserError(f"{where}: {error}: {remedy}") from None
+        raise (StoreUnreachable if is_unreachable(error) else UserError)(redact(what)) from None
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Did the store not answer at all?"""
+    return isinstance(error, ConnectionError) or "Connect" in type(error).__name__
 
 
 def is_local(fs: Any) -> bool:
@@ -117,7 +167,12 @@ def read_parquet(fs: Any, path: str) -> pa.Table:
     Where Arrow's own threads read for it, they let go of the Python object that they read from a moment after the table
     is there; a process that ends in that moment is aborted, its work done (apache/arrow issue 33975).
     """
-    with pq.ParquetFile(pa.BufferReader(fs.cat_file(path)), pre_buffer=False) as file:
+    return decode_parquet(fs.cat_file(path))
+
+
+def decode_parquet(content: bytes) -> pa.Table:
+    """The same of a file that is in memory."""
+    with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as file:
         # Older Arrow cannot read a file without row groups.
         return file.read(use_threads=False) if file.num_row_groups else file.schema_arrow.empty_table()
 
@@ -174,13 +229,14 @@ class HashingFile:
 @contextmanager
 def create_hashed(fs: Any, path: str) -> Iterator[HashingFile]:
     """Write a file and know its checksum. An error leaves no file behind that looks whole."""
-    try:
-        with fs.open(path, "wb") as raw:
-            file = HashingFile(raw)
-            yield file
-    except BaseException:
-        remove(fs, path)
-        raise
+    with explained(display(fs, path)):
+        try:
+            with fs.open(path, "wb") as raw:
+                file = HashingFile(raw)
+                yield file
+        except BaseException:
+            discard(fs, path)
+            raise
 
 
 def sha256_of(fs: Any, path: str, chunk: int = 8 << 20) -> str:
@@ -201,21 +257,93 @@ def remove(fs: Any, path: str, *, recursive: bool = False) -> None:
         fs.invalidate_cache()
 
 
-def write_json(fs: Any, path: str, content: dict[str, Any]) -> None:
-    """Write all of it or nothing: by renaming on a disk; object stores show an object only when it is whole."""
-    data = (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
-    if is_local(fs):
-        temporary = Path(path + ".tmp")
+def create_exclusively(fs: Any, path: str, data: bytes) -> bool:
+    """Write a file only if it is not there; False if it is. `data` must differ from what any other writer writes.
+
+    A store may have created the file although the answer was lost and the request was made again, which then finds the
+    file there: it is ours if it holds what we wrote.
+    """
+    with explained(display(fs, path)):
         try:
-            temporary.write_bytes(data)
-            temporary.replace(path)
+            store_of(fs).create(fs, path, data)
+        except FileExistsError:
+            return _holds(fs, path, data)
+    return True
+
+
+def _holds(fs: Any, path: str, data: bytes) -> bool:
+    try:
+        fs.invalidate_cache()
+        return bool(fs.cat_file(path) == data)
+    except FileNotFoundError:
+        return False
+
+
+def replace_file(fs: Any, path: str, data: bytes) -> None:
+    """Write all of a small file or nothing; those who read meanwhile see the old content or the new."""
+    with explained(display(fs, path)):
+        store_of(fs).replace(fs, path, data)
+
+
+def move(fs: Any, source: str, target: str) -> None:
+    """Give a file another name, in place of a file that has it."""
+    with explained(display(fs, target)):
+        store_of(fs).rename(fs, source, target)
+
+
+def make_folder(fs: Any, path: str) -> None:
+    """See to it that files can be written below `path`. A bucket must be there."""
+    with explained(display(fs, path)):
+        store_of(fs).make_folder(fs, path)
+
+
+def remove_empty_folder(fs: Any, path: str) -> None:
+    """Remove a folder that holds nothing, where the store has folders; leave any other alone."""
+    fs.invalidate_cache()
+    store_of(fs).remove_empty_folder(fs, path)
+
+
+@contextmanager
+def whole_file(url: str, options: dict[str, Any] | None) -> Iterator[Any]:
+    """A file for writing that takes its place, and that of an old one, when it is whole; an error leaves nothing."""
+    fs, path = open_storage(url, options)
+    temporary = temporary_name(path)
+    with explained(display(fs, path)):
+        make_folder(fs, path.rpartition("/")[0])
+        try:
+            with fs.open(temporary, "wb") as file:
+                yield file
+            move(fs, temporary, path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            discard(fs, temporary)
             raise
-    else:
-        fs.pipe_file(path, data)
+
+
+def remove_leftovers(fs: Any, folder: str, of: str = "") -> None:
+    """Delete what killed writers left of the file `of`, or of all files. Only for who holds the claim on them."""
+    fs.invalidate_cache()
+    for path in fs.ls(folder, detail=False) if fs.isdir(folder) else []:
+        name = path.rstrip("/").rsplit("/", 1)[-1]
+        if is_leftover(name) and name.startswith(of):
+            remove(fs, path)
+
+
+def is_plain_name(name: object) -> bool:
+    """Is this the name of a file in a folder, and no way out of it?"""
+    return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}", name) is not None
+
+
+def write_json(fs: Any, path: str, content: dict[str, Any]) -> None:
+    """Write all of it or nothing."""
+    replace_file(fs, path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(fs: Any, path: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(fs.cat_file(path))
+    """A JSON object; ValueError if the file holds anything else."""
+    try:
+        content = json.loads(fs.cat_file(path))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"expected a JSON object, found {type(content).__name__}")
     return content

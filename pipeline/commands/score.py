@@ -23,9 +23,9 @@ from pipeline.commands.shared import (
 )
 from pipeline.display import open_display
 from pipeline.evaluation import Evaluation, evaluate
-from pipeline.model import METRICS
 from pipeline.prediction import predict
 from pipeline.scoring import KNOWN_FEATURES, Tally
+from pipeline.stored import METRICS
 
 PREDICT_EXAMPLES = """
 \b

@@ -235,11 +235,17 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
     except Exception as error:
         if logger.isEnabledFor(logging.DEBUG):
             raise
+        from transforms.storage import explain, redact  # here, as --help and the tab key need not wait for it
+
+        what = explain(error)
+        if what is not None:
+            _fail(name, redact(what), 2)
         _fail(name, f"{type(error).__name__}: {error} (more with --log-level debug)", 1)
 
 
 def _fail(name: str, message: str, code: int) -> None:
-    line = f"{name}: error: {' '.join(message.split())}"
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(message.split()))
+    line = f"{name}: error: {text}"
     if any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers):
         logger.error(line)
     else:
@@ -248,7 +254,8 @@ def _fail(name: str, message: str, code: int) -> None:
 
 
 def _interrupt(signum: int, frame: Any) -> None:
-    """SIGTERM ends the work as Ctrl-C does: cleanly."""
+    """SIGTERM ends the work as Ctrl-C does: cleanly. A second one must not cut the cleaning up short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated
 
 

@@ -9,12 +9,13 @@ from pipeline.cluster import open_scheduler
 from pipeline.display import relative_gap
 from pipeline.driver.record import CUT_OFF, FINISHED, RUNNING, SUBMITTED, DriverRecord, RunFolder
 from pipeline.driver.submission import SILENCE_SECONDS, ask_summary, is_stranded, standing
-from pipeline.run import CLAIM, PATH, RUN_JSON, read_path
+from pipeline.run import CLAIM, read_path
+from pipeline.stored import PATH, RUN_JSON, read_about
 from pipeline.tls import TlsFiles, complete_address, make_security
 from transforms import UserError
 from transforms.claim import ClaimKeeper
 from transforms.liveness import UNREACHABLE
-from transforms.storage import explained, open_storage, read_json
+from transforms.storage import explained, open_storage
 
 Status = dict[str, Any]
 
@@ -40,7 +41,7 @@ def _from_files(folder: RunFolder) -> Status:
     fs, path = open_storage(folder.url, folder.storage)
     with explained(folder.shown):
         fs.invalidate_cache()
-        about = read_json(fs, f"{path}/{RUN_JSON}") if fs.exists(f"{path}/{RUN_JSON}") else {}
+        about = read_about(fs, path) if fs.exists(f"{path}/{RUN_JSON}") else {}
         rows = read_path(folder.url, folder.storage) if fs.exists(f"{path}/{PATH}") else []
     status: Status = {
         "run": folder.shown,

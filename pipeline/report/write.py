@@ -13,16 +13,15 @@ from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.prediction import whole_file
 from pipeline.report import format as report_format
 from pipeline.report import tables as report_tables
 from pipeline.report import words as report_words
 from pipeline.report.data import RunData, read_run
 from pipeline.report.names import read_names
 from pipeline.report.plots import make_sections
-from pipeline.run import REPORT
+from pipeline.stored import REPORT
 from transforms import OutputExists, __version__
-from transforms.storage import StorageOptions, display, explained, open_storage, redact
+from transforms.storage import StorageOptions, display, explained, open_storage, redact, whole_file
 
 _BEGINNING = b"<!doctype html>"
 

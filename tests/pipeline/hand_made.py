@@ -25,7 +25,7 @@ class HandMade:
         self._file = folder / "scheduler.json"
         self._processes: list[subprocess.Popen[bytes]] = []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}  # by the worker's name, or "scheduler"
-        where = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
+        where: tuple[str, ...] = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
         where += ("--protocol", "tls") if tls else ()
         self.processes["scheduler"] = self._start("scheduler", *where, environment=environment)
         security = make_security("tls://", TlsFiles(str(tls.ca_file), str(tls.cert), str(tls.key))) if tls else None

@@ -116,8 +116,8 @@ def test_driver_and_blocks_go_to_workers_that_answer(cluster: HandMade, tmp_path
         ended = done(*words, "--scheduler", cluster.address)
     assert ended.returncode == 0, ended.stderr
     assert re.search(NAMED, ended.stderr)
-    paths = [pq.read_table(one / "path.parquet")["objective"] for one in (run, tmp_path / "again")]
-    np.testing.assert_allclose(*paths, rtol=1e-3)
+    one, other = (pq.read_table(where / "path.parquet")["objective"] for where in (run, tmp_path / "again"))
+    np.testing.assert_allclose(one, other, rtol=1e-3)
 
 
 def test_conversion_goes_on_without_a_stopped_worker(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -34,6 +36,7 @@ from transforms.storage import (
     sha256_of,
     write_json,
 )
+from transforms.stores import LocalStore
 
 Write = Callable[[str, bytes], str]
 SECRET = "hunter2"
@@ -181,14 +184,13 @@ def test_json_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     fs, path = open_storage(str(tmp_path / "a.json"))
     write_json(fs, path, {"a": 1})
 
-    def cut_off(self: Path, data: Any) -> int:
-        with self.open("wb") as file:
-            file.write(data[:3])
-        raise OSError("disk full")
+    def full(self: LocalStore, fs: Any, source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", source)
 
-    monkeypatch.setattr(Path, "write_bytes", cut_off)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(LocalStore, "rename", full)
+    with pytest.raises(UserError, match=rf"^{re.escape(path)}: No space left on device: make room"):
         write_json(fs, path, {"a": 2})
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
     assert Path(path).read_text() == '{\n "a": 1\n}\n'
 
 

@@ -1,0 +1,185 @@
+"""What each kind of store can do: the one place that knows. A new store is a class and an entry in `STORES`.
+
+Three things differ. *Exclusive creation*: disks and HDFS refuse to create a file that is there; object stores take a
+conditional PUT. *Replacement*: an object appears whole when its writer closes it; on disks and on HDFS a file is
+visible while it is written, so it is written beside and renamed over. *Folders*: disks and HDFS have them, and empty
+ones are to be removed; in object stores they are only parts of names, but the bucket must be there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+from transforms.errors import UserError
+
+logger = logging.getLogger("dglmnet")
+_LEFTOVER = re.compile(r".+\.[0-9a-f]{8}\.tmp")
+
+
+def temporary_name(path: str) -> str:
+    """A name beside `path` that no other writer uses."""
+    return f"{path}.{uuid.uuid4().hex[:8]}.tmp"
+
+
+def is_leftover(name: str) -> bool:
+    """Is this the name of a file that a killed writer may have left?"""
+    return _LEFTOVER.fullmatch(name) is not None
+
+
+def discard(fs: Any, path: str) -> None:
+    """Delete what is left of a write that failed. Its error matters more than that this fails, too."""
+    try:
+        if fs.exists(path):
+            fs.rm(path)
+    except Exception as error:
+        logger.warning("cannot remove what is left of %s: %s", path.rsplit("/", 1)[-1], type(error).__name__)
+
+
+class Store:
+    """Any store that fsspec knows: a tree of files with a rename that may not replace."""
+
+    def options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options to open the store with, defaults included."""
+        return options
+
+    def open(self, url: str, options: dict[str, Any]) -> tuple[Any, str]:
+        """The file system of a URL, and the path inside it."""
+        import fsspec
+
+        fs, path = fsspec.url_to_fs(url, **self.options(options))
+        return fs, path
+
+    def create(self, fs: Any, path: str, data: bytes) -> None:
+        """Write a file that is not there yet; raise FileExistsError if it is."""
+        with fs.open(path, "xb") as file:
+            file.write(data)
+
+    def replace(self, fs: Any, path: str, data: bytes) -> None:
+        """Write a file, or another in its place: readers see the old one or the new one."""
+        temporary = temporary_name(path)
+        try:
+            with fs.open(temporary, "wb") as file:
+                file.write(data)
+            self.rename(fs, temporary, path)
+        except BaseException:
+            discard(fs, temporary)
+            raise
+
+    def rename(self, fs: Any, source: str, target: str) -> None:
+        """Give a file another name, in place of a file that has it."""
+        if fs.exists(target):
+            fs.rm(target)
+        fs.mv(source, target)
+
+    def make_folder(self, fs: Any, path: str) -> None:
+        """See to it that files can be written below `path`."""
+        fs.makedirs(path, exist_ok=True)
+
+    def remove_empty_folder(self, fs: Any, path: str) -> None:
+        """Remove a folder that holds nothing; leave any other alone."""
+        if fs.isdir(path) and not fs.ls(path, detail=False):
+            fs.rmdir(path)
+
+
+class LocalStore(Store):
+    """A disk. Its rename replaces, at once."""
+
+    def options(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {}  # they are for remote stores
+
+    def rename(self, fs: Any, source: str, target: str) -> None:
+        Path(source).replace(target)
+
+
+class ObjectStore(Store):
+    """S3 and its like. An object appears when it is whole; a conditional PUT creates; there are no folders."""
+
+    def create(self, fs: Any, path: str, data: bytes) -> None:
+        """Look, create, and look again: servers that are not Amazon's may ignore the condition of a PUT.
+
+        With those, of two writers that look in the same moment both may believe to have created the object. What it
+        says then decides, which a claim's owner reads before each write.
+        """
+        fs.invalidate_cache()
+        if fs.exists(path):
+            raise FileExistsError(path)
+        fs.pipe_file(path, data, mode="create")
+        if fs.cat_file(path) != data:
+            raise FileExistsError(path)
+
+    def replace(self, fs: Any, path: str, data: bytes) -> None:
+        fs.pipe_file(path, data)
+
+    def rename(self, fs: Any, source: str, target: str) -> None:
+        fs.mv(source, target)
+
+    def make_folder(self, fs: Any, path: str) -> None:
+        """Nothing to make. A bucket is not made unasked: its name may be mistyped."""
+        bucket = path.split("/", 1)[0]
+        try:
+            found = fs.exists(bucket)
+        except PermissionError:
+            return  # a key that may write objects need not be allowed to look at the bucket
+        if not found:
+            url = fs.unstrip_protocol(bucket)
+            raise UserError(f"{url}: there is no such bucket: check its name, or create it first")
+
+    def remove_empty_folder(self, fs: Any, path: str) -> None:
+        pass
+
+
+class S3Store(ObjectStore):
+    """S3. botocore and s3fs try again after resets, time-outs and throttling; they are told to after any 5xx, too."""
+
+    def open(self, url: str, options: dict[str, Any]) -> tuple[Any, str]:
+        import s3fs.core
+
+        s3fs.core.set_custom_error_handler(_is_servers_fault)
+        return super().open(url, options)
+
+
+def _is_servers_fault(error: Exception) -> bool:
+    """A 5xx that botocore has met several times already; s3fs asks whether to begin again."""
+    answer = getattr(error, "response", None) or {}
+    return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
+
+
+class HdfsStore(Store):
+    """HDFS through hdfs-native. Its rename replaces, at once; a file is visible, empty, as soon as it is created."""
+
+    def open(self, url: str, options: dict[str, Any]) -> tuple[Any, str]:
+        from transforms.hdfs import Hdfs
+
+        return Hdfs.of_url(url, self.options(options)), Hdfs._strip_protocol(url)
+
+    def rename(self, fs: Any, source: str, target: str) -> None:
+        fs.mv(source, target, overwrite=True)
+
+
+STORES: dict[str, Store] = {
+    "file": LocalStore(),
+    "local": LocalStore(),
+    "hdfs": HdfsStore(),
+    "s3": S3Store(),
+    "s3a": S3Store(),
+    "gs": ObjectStore(),
+    "gcs": ObjectStore(),
+    "abfs": ObjectStore(),
+    "az": ObjectStore(),
+}
+_OTHER = Store()
+
+
+def protocol_of(url: str) -> str:
+    """The scheme of a URL; a path without one is a file's."""
+    return url.split("://", 1)[0] if "://" in url else "file"
+
+
+def store_of(fs: Any) -> Store:
+    """What the store behind a file system can do."""
+    protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+    return STORES.get(protocol, _OTHER)
