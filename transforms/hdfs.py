@@ -115,7 +115,10 @@ class _Writer(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        return self._content.write(data)
+        try:
+            return self._content.write(data)
+        except OSError as error:  # a full disk: this machine's, not HDFS
+            raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None
 
     def tell(self) -> int:
         return self._content.tell()

@@ -29,6 +29,7 @@ from transforms.storage import (
     open_storage,
     remove,
     remove_empty_folder,
+    remove_leftovers,
     write_json,
 )
 from transforms.version import FORMAT_VERSION, __version__
@@ -41,27 +42,35 @@ _COMMIT = record({"files": listed(text(_FILE_NAME))})
 
 def is_finished(fs: Any, path: str, wanted: dict[str, Any], *, resume: bool, overwrite: bool) -> bool:
     """Does --resume find the data set complete? Raises if something is there and nothing was said about it."""
-    fs.invalidate_cache()
-    with explained(display(fs, path)):
-        is_file = fs.isfile(path)
-    if is_file:
-        raise OutputExists(f"{display(fs, path)}: is a file; the output is a folder")
-    if not fs.exists(f"{path}/{DATASET_JSON}"):
-        left = fs.exists(f"{path}/{TEMPORARY}")
-        if left and not (resume or overwrite):
-            remedy = "continue it with --resume or start over with --overwrite"
-            raise OutputExists(f"{display(fs, path)}: the folder holds an unfinished conversion: {remedy}")
-        if not left and fs.exists(path) and fs.ls(path, detail=False):
-            raise OutputExists(f"{display(fs, path)}: the folder holds other files: choose an empty folder")
+    where = display(fs, path)
+    with explained(where):
+        complete = _is_complete(fs, path, where, begun_is_fine=resume or overwrite)
+    if not complete:
         return False
     if overwrite:
         _old_files(fs, path)  # refused now, not when the work is done
         return False
     if not resume:
-        raise OutputExists(f"{display(fs, path)}: a data set is there already: replace it with --overwrite")
+        raise OutputExists(f"{where}: a data set is there already: replace it with --overwrite")
     stored = read_description(fs, path)
-    refuse_other_plan(stored.get("plan", {}) | {"inputs": stored.get("inputs")}, wanted, display(fs, path))
+    refuse_other_plan(stored.get("plan", {}) | {"inputs": stored.get("inputs")}, wanted, where)
     return True
+
+
+def _is_complete(fs: Any, path: str, where: str, *, begun_is_fine: bool) -> bool:
+    """Is there a data set? Raises if there is something else that it must not replace."""
+    fs.invalidate_cache()
+    if fs.isfile(path):
+        raise OutputExists(f"{where}: is a file; the output is a folder")
+    if fs.exists(f"{path}/{DATASET_JSON}"):
+        return True
+    begun = fs.exists(f"{path}/{TEMPORARY}")
+    if begun and not begun_is_fine:
+        remedy = "continue it with --resume or start over with --overwrite"
+        raise OutputExists(f"{where}: the folder holds an unfinished conversion: {remedy}")
+    if not begun and fs.exists(path) and fs.ls(path, detail=False):
+        raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
+    return False
 
 
 @dataclass
@@ -81,28 +90,29 @@ def workplace(
     fs, path = open_storage(output, options)
     folder = f"{path}/{TEMPORARY}"
     made = not fs.exists(path)
-    make_folder(fs, folder)
     keeper = ClaimKeeper(output, options, f"{folder}/{CLAIM_JSON}")
-    keeper.take(takeover=resume or overwrite)
-    keep = False
+    keep = True  # what is there is another writer's, until the claim is ours
     try:
+        make_folder(fs, folder)
+        keeper.take(takeover=resume or overwrite)
+        keep = resume
         if not (resume or overwrite) and fs.exists(f"{path}/{DATASET_JSON}"):
             raise OutputExists(f"{display(fs, path)}: another writer has just finished a data set here")
+        remove_leftovers(fs, folder)
         _undo_commit(fs, path)
         plan = _settle_plan(fs, folder, plan, wanted, resume=resume)
         yield Workplace(folder, plan, keeper)
+        keep = False
     except (ClaimLost, StoreUnreachable):
-        keep = True  # what is there is another writer's, or cannot be reached
-        raise
-    except BaseException:
-        keep = resume
+        keep = True  # it is another writer's by now, or cannot be reached
         raise
     finally:
         keeper.release()
         if not keep:
             remove(fs, folder, recursive=True)
-            if made:
-                remove_empty_folder(fs, path)
+        if made and not keeper.unreachable:
+            for place in (folder, path):
+                remove_empty_folder(fs, place)
 
 
 def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, resume: bool) -> Plan:

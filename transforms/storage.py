@@ -67,6 +67,9 @@ _REMEDIES = {
     errno.ELOOP: "a symbolic link leads to itself: remove it",
     errno.EIO: "the device does not read or write: check the disk",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EBUSY: "the store is overloaded: try again later",
+    errno.EREMOTEIO: "the store failed: try again later",
+    errno.ETIMEDOUT: "the store did not answer in time: check the network, or try again later",
     errno.ESTALE: "the network file system lost it: mount it again",
 }
 _STORE_LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "hdfs_native")

@@ -219,7 +219,8 @@ def _fail(name: str, message: str, code: int) -> None:
 
 
 def _interrupt(signum: int, frame: Any) -> None:
-    """SIGTERM ends the work as Ctrl-C does: cleanly."""
+    """SIGTERM ends the work as Ctrl-C does: cleanly. A second one must not cut the cleaning up short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated
 
 

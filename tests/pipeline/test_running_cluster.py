@@ -149,8 +149,9 @@ def test_scheduler_without_workers_is_an_error(cluster: HandMade) -> None:
 
 def test_unreachable_scheduler_is_one_line_and_exit_code_2(dataset: Dataset, tmp_path: Path) -> None:
     words = ["fit", str(tmp_path / "dataset"), "--output", str(tmp_path / "r"), "--scheduler", "tcp://127.0.0.1:1"]
+    hasty = "import pipeline.cluster; pipeline.cluster.CONNECT_SECONDS = 0.5; "
     done = subprocess.run(
-        [sys.executable, "-c", "from pipeline.commands.submit import main; main()", *words],
+        [sys.executable, "-c", hasty + "from pipeline.commands.submit import main; main()", *words],
         capture_output=True,
         text=True,
         check=False,
