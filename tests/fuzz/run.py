@@ -141,7 +141,9 @@ def _many(work: Path, kinds: list[str], given: argparse.Namespace) -> int:
         for kind in kinds
     ]
     with ThreadPoolExecutor(given.jobs) as pool:
-        for kind, first, count in pool.map(lambda span: (batches.run(*span), span)[1], spans):
+        done = [pool.submit(batches.run, *span) for span in spans]
+        for (kind, first, count), future in zip(spans, done, strict=True):
+            future.result()
             _say(f"{kind}: {first} to {first + count - 1}, {sum(batches.played.values())} in all")
     return _tell(batches.played, given.keep)
 
