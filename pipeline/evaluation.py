@@ -228,4 +228,4 @@ def _write_path(run: str, options: StorageOptions, rows: list[dict[str, Any]]) -
     known |= dict.fromkeys(METRICS, pa.float64())
     table = table.cast(pa.schema([(name, known[name]) for name in table.column_names]))
     with whole_file(f"{run.rstrip('/')}/{PATH}", options) as file:
-        pq.write_table(table, file, compression="zstd")
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)

@@ -260,7 +260,7 @@ def _coefficient_table(solution: Solution, features: np.ndarray) -> pa.Table:
 def _write_table(fs: Any, path: str, table: pa.Table) -> None:
     """Whole or not at all."""
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
+    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
     replace_file(fs, path, buffer.getvalue())
 
 

@@ -5,9 +5,9 @@ Whatever comes from here may be handed to kernels: ids are in range and rise, we
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from transforms.schema import (
 from transforms.storage import display, explained, read_parquet
 from transforms.validation import LARGEST_ID, refuse_nulls, refuse_other_columns
 
+T = TypeVar("T")
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
 REPORT = "report.html"
 RUN_VERSION = 1
@@ -219,7 +220,7 @@ def _refuse_negative(table: pa.Table, names: Sequence[str]) -> None:
             raise Mismatch(f"{name} must be finite and at least 0")
 
 
-def _read(fs: Any, path: str, schema: pa.Schema, take: Any, others: Sequence[pa.Field] = ()) -> Any:
+def _read(fs: Any, path: str, schema: pa.Schema, take: Callable[[pa.Table], T], others: Sequence[pa.Field] = ()) -> T:
     """What `take` makes of a table of this schema; UserError if the file is missing or damaged."""
     where = display(fs, path)
     try:
@@ -238,6 +239,10 @@ def _shaped(table: pa.Table, schema: pa.Schema, others: Sequence[pa.Field]) -> p
     """The columns of the schema, and the others that are there. Those that may be missing are filled with null."""
     if len(set(table.column_names)) < len(table.column_names):
         raise Mismatch("two columns have the same name")
+    known = {*schema.names, *(field.name for field in others)}
+    for name in table.column_names:
+        if name not in known:
+            raise Mismatch(f"column {shown(name)} does not belong here")
     for field in schema:
         if field.name in _MAY_LACK and field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))

@@ -13,7 +13,7 @@ from transforms.errors import OutputExists, UserError
 from transforms.holdout import check_fraction
 from transforms.inputs import COMPRESSION, InputFile
 from transforms.reading import MAX_LINE
-from transforms.schema import flag, listed, number, optional, record, text, whole
+from transforms.schema import Check, flag, listed, number, optional, record, text, whole
 from transforms.version import FORMAT_VERSION, __version__
 
 MIB = 1 << 20
@@ -106,20 +106,19 @@ class Plan:
 
 
 INPUTS_SCHEMA = listed(record({"path": text(), "size": whole(), "version": text()}))
-PLAN_SCHEMA = record(
-    {
-        "inputs": INPUTS_SCHEMA,
-        "partitions": whole(low=1),
-        "block_size": whole(low=1),
-        "strategy": text(choices=tuple(STRATEGIES)),
-        "zero_based": flag,
-        "positive_label": optional(number()),
-        "on_bad_line": text(choices=("raise", "skip")),
-        "format_version": whole(),
-        "tool_version": text(),
-    },
-    {"hold_out": number(0, 1), "max_line_bytes": whole(low=1)},
-)
+PLAN_FIELDS: dict[str, Check] = {
+    "partitions": whole(low=1),
+    "block_size": whole(low=1),
+    "strategy": text(choices=STRATEGIES),
+    "zero_based": flag,
+    "positive_label": optional(number()),
+    "on_bad_line": text(choices=("raise", "skip")),
+    "format_version": whole(),
+    "tool_version": text(),
+}
+_SINCE = {"hold_out": number(0, 1), "max_line_bytes": whole(low=1)}  # earlier versions did not write these
+PLAN_SCHEMA = record(PLAN_FIELDS | {"inputs": INPUTS_SCHEMA}, _SINCE)
+OPTIONS_SCHEMA = record(PLAN_FIELDS, _SINCE)  # as dataset.json has them
 
 
 def default_block_size(files: Sequence[InputFile], resources: Resources) -> int:

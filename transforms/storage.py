@@ -171,8 +171,8 @@ def read_parquet(fs: Any, path: str) -> pa.Table:
 
 
 def decode_parquet(content: bytes) -> pa.Table:
-    """The same of a file that is in memory."""
-    with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as file:
+    """The same of a file that is in memory. Pages that were written with a checksum are compared with it."""
+    with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True) as file:
         # Older Arrow cannot read a file without row groups.
         return file.read(use_threads=False) if file.num_row_groups else file.schema_arrow.empty_table()
 
