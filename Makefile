@@ -32,8 +32,9 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# In two processes, file by file, in the order of tests/conftest.py.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .venv-lowest/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest
