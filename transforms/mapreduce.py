@@ -127,11 +127,11 @@ def map_block(job: Job, block: Block) -> list[Mapped]:
 def _batches(job: Job, block: Block) -> Iterator[list[Piece]]:
     """The block's pieces as they go into fragments: all into one, but compressed text into several if it is much."""
     limits = Limits(job.plan.block_size, job.plan.max_line_bytes)
-    reading = {"zero_based": job.plan.zero_based, "on_bad_line": job.plan.on_bad_line}
+    zero_based, on_bad_line = job.plan.zero_based, job.plan.on_bad_line
     batch: list[Piece] = []
     nonzeros = 0
     most = 0 if len(block.spans) == 1 else job.plan.block_size // BYTES_PER_NONZERO
-    for piece in parse_block(block, job.options, limits, **reading):
+    for piece in parse_block(block, job.options, limits, zero_based=zero_based, on_bad_line=on_bad_line):
         batch.append(piece)
         nonzeros += piece.parsed.ids.size
         if block.compressed and nonzeros >= most:
