@@ -246,7 +246,7 @@ def test_the_command_reads_and_writes_s3(convert: Convert, bucket: Bucket, tmp_p
     bucket.write("in.svm", SMALL)
     (tmp_path / "options.json").write_text(json.dumps(bucket.options))
     options = f"@{tmp_path}/options.json"
-    arguments = [f"{bucket.url}/in.svm", f"{bucket.url}/data", "--workers", "2", "--processes"]
+    arguments = [f"{bucket.url}/in.svm", f"{bucket.url}/data", "--workers", "1", "--processes"]
     done = in_a_process(*arguments, "--storage-options", options)
     assert (done.returncode, done.stderr) == (0, "")
     again = convert("--inspect", f"{bucket.url}/data", "--storage-options", options, "--quiet")
