@@ -36,9 +36,12 @@ class StorageOptions(dict[str, Any]):
 
 
 def redact(url: str) -> str:
-    """The URL without user name, password and query (which may be a signature), chained ones included."""
-    url = re.sub(r"://[^/]*@", "://", url)
-    return re.sub(r"(https?://[^?]*)\?.*", r"\1", url)
+    """The URL without user name, password and query (which may be a signature), chained ones included.
+
+    A sentence that names one is left as it is otherwise.
+    """
+    url = re.sub(r"://[^/\s]*@", "://", url)
+    return re.sub(r"(https?://[^?\s\"']*)\?[^\s\"']*", r"\1", url)
 
 
 def open_storage(url: str, options: dict[str, Any] | None = None) -> tuple[Any, str]:
