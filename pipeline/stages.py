@@ -22,10 +22,10 @@ from pipeline.blocks import Placement
 from pipeline.display import Display
 from pipeline.evaluation import evaluate
 from pipeline.fit import fit_path
-from pipeline.model import METRICS
 from pipeline.report.write import write_report
-from pipeline.run import DATA, PATH, REPORT, RUN_JSON, Run, read_path
+from pipeline.run import DATA, Run, read_path
 from pipeline.scoring import Source, find_sources, source_identity
+from pipeline.stored import METRICS, PATH, REPORT, RUN_JSON, read_about
 from solver import RoundRecord, Solution
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
 from transforms.dataset import DATASET_JSON
@@ -33,12 +33,12 @@ from transforms.errors import ClaimHeld, ClaimLost
 from transforms.holdout import check_fraction
 from transforms.inputs import find_inputs
 from transforms.output import PLAN_JSON, TEMPORARY
+from transforms.reading import MAX_LINE
 from transforms.storage import (
     StorageOptions,
     display,
     explained,
     open_storage,
-    read_json,
     remove,
     remove_empty_folder,
     write_json,
@@ -264,6 +264,7 @@ class _Pipeline:
                 metric=judges.metric,
                 held_out=judges.held_out is not None,
                 on_bad_line=judges.on_bad_line,
+                max_line_bytes=self.options.convert.get("max_line_bytes", MAX_LINE),
                 client=self.client,
                 progress=self.display,
                 storage_options=self.storage,
@@ -300,13 +301,9 @@ class _Pipeline:
         """run.json, if it is there."""
         fs, path = open_storage(self.output, self.storage)
         fs.invalidate_cache()
-        try:
-            with explained(self.shown):
-                return read_json(fs, f"{path}/{RUN_JSON}")
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except ValueError as error:
-            raise UserError(f"{self.shown}/{RUN_JSON}: damaged ({error}): choose another --output") from None
+        with explained(self.shown):
+            there = fs.exists(f"{path}/{RUN_JSON}")
+        return read_about(fs, path, "choose another --output") if there else {}
 
     def begun(self) -> bool:
         """Is there something of ours in the run folder, which could be replaced?"""
@@ -370,10 +367,10 @@ def _training_source(sources: Sequence[Source]) -> Source:
 
 
 def _refuse_options_of_text(chosen: dict[str, Any], dataset: Dataset) -> None:
-    """What is said about reading text must not be passed over in silence. Bad lines may be in the test data."""
+    """What is said about reading text must not be passed over in silence. Bad lines may be in test data."""
     defaults = {name: one.default for name, one in signature(convert_libsvm).parameters.items()}
     for name, value in chosen.items():
-        if value != defaults[name] and name != "on_bad_line":
+        if value != defaults[name] and name not in ("on_bad_line", "max_line_bytes"):
             raise UserError(f"--{name.replace('_', '-')} is about text, but {dataset.name} is a data set: leave it out")
 
 

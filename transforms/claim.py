@@ -20,18 +20,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from transforms.errors import ClaimHeld, ClaimLost, UserError
+from transforms.schema import parse_record, record, text, whole
 from transforms.storage import (
     create_exclusively,
     display,
     explained,
     is_local,
     open_storage,
-    read_json,
     remove,
     write_json,
 )
 
 logger = logging.getLogger("dglmnet")
+_HOLDER = record({"token": text(), "host": text(), "pid": whole()}, {"beat": whole()})
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 20.0
 
@@ -54,7 +55,7 @@ def _read_holder(fs: Any, path: str) -> dict[str, Any]:
     fs.invalidate_cache()
     try:
         with explained(display(fs, path)):
-            return read_json(fs, path)
+            return parse_record(fs.cat_file(path), _HOLDER)
     except (FileNotFoundError, ValueError):
         return {}
 

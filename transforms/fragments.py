@@ -17,15 +17,25 @@ import numpy as np
 from numba import njit
 
 from transforms.assign import order_by_bucket
+from transforms.errors import UserError
 from transforms.parser import BadSpot, Parsed
+from transforms.schema import Check, listed, parse, record, text, whole
 from transforms.storage import display, explained, read_ranges
 
-MAGIC = b"dglmfrg1"
-_NUMBERS = ("rows", "features", "nnz", "buckets", "lines", "bad", "labels", "weighted")
+MAGIC = b"dglmfrg2"
+_NUMBERS = ("rows", "features", "nnz", "buckets", "lines", "bad", "max_line", "labels", "weighted")
 _SIZES = ("example_bytes", "value_bytes", "note_bytes")
 HEADER = np.dtype(
-    [("magic", "S8"), ("plan", "S16"), *((name, "<i8") for name in _NUMBERS + _SIZES), ("label_values", "<f8", (2,))]
+    [
+        ("magic", "S8"),
+        ("plan", "S16"),
+        *((name, "<i8") for name in _NUMBERS + _SIZES),
+        ("label_values", "<f8", (2,)),
+        ("label_files", "<i8", (2,)),  # position among the block's files of the first that has this label
+    ]
 )
+_SPOT: dict[str, Check] = {"line": whole(), "column": whole(), "text": text(), "expected": text()}
+_SPOTS = listed(record(_SPOT))
 DIRECTORY = np.dtype([("features", "<u4"), ("nnz", "<u4")])
 
 
@@ -124,6 +134,11 @@ class Fragment:
     def label_values(self) -> np.ndarray:
         return np.asarray(self.header["label_values"])[: int(self.header["labels"])]
 
+    def file_of(self, label: float) -> int | None:
+        """Position among the block's files of the first that has this label; None if none has."""
+        found = np.flatnonzero(self.label_values == label)
+        return int(self.header["label_files"][found[0]]) if found.size else None
+
     def layout(self) -> list[int]:
         """Where the sections start: directory, features, counts, examples, values, labels, weights, notes, end."""
         h = self.header
@@ -141,12 +156,22 @@ class Fragment:
         return starts
 
 
-def write_fragment(fs: Any, path: str, plan: bytes, parsed: Parsed, data: ByFeature) -> Fragment:
+@dataclass(frozen=True)
+class Origin:
+    """What a fragment was made of."""
+
+    plan: bytes  # its fingerprint
+    rows: np.ndarray  # of each file of the block
+    max_line: int = 0
+
+
+def write_fragment(fs: Any, path: str, origin: Origin, parsed: Parsed, data: ByFeature) -> Fragment:
     """Write a block's fragment; the end mark goes last."""
-    label_values, codes = np.unique(parsed.labels, return_inverse=True)  # the caller saw to it: at most two
+    # The caller saw to it that there are at most two labels.
+    label_values, first, codes = np.unique(parsed.labels, return_index=True, return_inverse=True)
     weighted = int((~np.isnan(parsed.weights)).sum())
     header = np.zeros((), dtype=HEADER)
-    header["magic"], header["plan"] = MAGIC, plan
+    header["magic"], header["plan"], header["max_line"] = MAGIC, origin.plan, origin.max_line
     header["rows"], header["features"], header["nnz"] = codes.size, data.features.size, data.examples.size
     header["buckets"], header["lines"], header["bad"] = (
         data.directory.size - 1,
@@ -156,6 +181,7 @@ def write_fragment(fs: Any, path: str, plan: bytes, parsed: Parsed, data: ByFeat
     header["labels"], header["weighted"] = label_values.size, weighted
     header["example_bytes"], header["value_bytes"] = data.examples.itemsize, 4 if data.values.size else 0
     header["label_values"][: label_values.size] = label_values
+    header["label_files"][: first.size] = np.searchsorted(np.cumsum(origin.rows), first, side="right")
     notes = json.dumps([asdict(spot) for spot in parsed.bad]).encode() if parsed.bad else b""
     header["note_bytes"] = len(notes)
     sections = [header, data.directory, data.features, data.counts, data.examples, data.values]
@@ -178,15 +204,27 @@ def find_fragment(fs: Any, path: str, plan: bytes) -> Fragment | None:
         return None
     head, end = read_ranges(fs, [path, path], [0, size - len(MAGIC)], [HEADER.itemsize, size])
     fragment = Fragment(path, np.frombuffer(head, dtype=HEADER).reshape(()))
-    whole = end == MAGIC and head.startswith(MAGIC) and fragment.layout()[-1] + len(MAGIC) == size
-    return fragment if whole and fragment.header["plan"] == plan.rstrip(b"\0") else None
+    complete = end == MAGIC and head.startswith(MAGIC) and _is_sound(fragment.header)
+    complete = complete and fragment.layout()[-1] + len(MAGIC) == size
+    return fragment if complete and fragment.header["plan"] == plan.rstrip(b"\0") else None
+
+
+def _is_sound(header: np.ndarray) -> bool:
+    """Can a layout be computed from these numbers?"""
+    numbers = [int(header[name]) for name in _NUMBERS + _SIZES]
+    sizes = int(header["example_bytes"]) in (2, 4) and int(header["value_bytes"]) in (0, 4)
+    return (
+        sizes and min(numbers) >= 0 and int(header["labels"]) <= 2 and bool(np.isfinite(header["label_values"]).all())
+    )
 
 
 def read_notes(fs: Any, fragment: Fragment) -> list[BadSpot]:
-    """The first bad lines of the block, if any were skipped."""
+    """The first bad lines of the block, if any were skipped. Raises ValueError if they are not what they must be."""
     at = fragment.layout()
     raw = read_ranges(fs, [fragment.path], [at[7]], [at[8]])[0] if at[8] > at[7] else b"[]"
-    return [BadSpot(**spot) for spot in json.loads(raw)]
+    spots = parse(raw)
+    _SPOTS(spots, "notes")
+    return [BadSpot(**{name: spot[name] for name in _SPOT}) for spot in spots]
 
 
 def read_bucket_nnz(fs: Any, fragment: Fragment) -> np.ndarray:
@@ -203,7 +241,10 @@ def read_labels(fs: Any, fragments: Sequence[Fragment]) -> list[tuple[np.ndarray
     pieces = read_ranges(fs, paths, [at[5] for at in layouts], [at[7] for at in layouts])
     result = []
     for fragment, piece in zip(fragments, pieces, strict=True):
-        labels = fragment.label_values[np.frombuffer(piece, np.uint8, fragment.rows)]
+        codes = np.frombuffer(piece, np.uint8, fragment.rows)
+        if codes.size and codes.max() >= fragment.label_values.size:
+            raise _damaged(fragment)
+        labels = fragment.label_values[codes]
         weights = np.frombuffer(piece[fragment.rows :], np.float32) if fragment.header["weighted"] else None
         result.append((labels, weights))
     return result
@@ -268,5 +309,22 @@ def read_runs(fs: Any, fragments: Sequence[Fragment], offsets: Sequence[int], sp
         )
         if run.features.size != features or run.examples.size != nnz:
             raise OSError(f"{fragment.path}: cut off while it was read")
+        if not _is_within(run, fragment.rows):
+            raise _damaged(fragment)
         runs.append(run)
     return runs
+
+
+def _is_within(run: Run, rows: int) -> bool:
+    """May kernels use these numbers as sizes and places?"""
+    return bool(
+        run.features.min() >= 0
+        and run.counts.min() >= 0
+        and run.counts.sum(dtype=np.int64) == run.examples.size
+        and run.examples.min(initial=0) >= 0
+        and run.examples.max(initial=0) < max(rows, 1)
+    )
+
+
+def _damaged(fragment: Fragment) -> UserError:
+    return UserError(f"{fragment.path}: damaged: start over with --overwrite")

@@ -132,6 +132,22 @@ class ObjectStore(Store):
         pass
 
 
+class S3Store(ObjectStore):
+    """S3. botocore and s3fs try again after resets, time-outs and throttling; they are told to after any 5xx, too."""
+
+    def open(self, url: str, options: dict[str, Any]) -> tuple[Any, str]:
+        import s3fs.core
+
+        s3fs.core.set_custom_error_handler(_is_servers_fault)
+        return super().open(url, options)
+
+
+def _is_servers_fault(error: Exception) -> bool:
+    """A 5xx that botocore has met several times already; s3fs asks whether to begin again."""
+    answer = getattr(error, "response", None) or {}
+    return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
+
+
 class HdfsStore(Store):
     """HDFS through hdfs-native. Its rename replaces, at once; a file is visible, empty, as soon as it is created."""
 
@@ -148,8 +164,8 @@ STORES: dict[str, Store] = {
     "file": LocalStore(),
     "local": LocalStore(),
     "hdfs": HdfsStore(),
-    "s3": ObjectStore(),
-    "s3a": ObjectStore(),
+    "s3": S3Store(),
+    "s3a": S3Store(),
     "gs": ObjectStore(),
     "gcs": ObjectStore(),
     "abfs": ObjectStore(),

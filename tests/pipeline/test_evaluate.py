@@ -6,7 +6,6 @@ import gzip
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,13 @@ from sklearn.metrics import accuracy_score, average_precision_score, log_loss, r
 
 from pipeline import PathModel, PathOptions, evaluate, fit_path
 from pipeline.metrics import metrics_of
-from pipeline.model import METRICS
+from pipeline.stored import METRICS
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import OutputExists, UserError, convert_libsvm
 from transforms.claim import ClaimKeeper
 
 Write = Callable[[str, bytes], str]
+Submit = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def sklearn_metrics(margins: np.ndarray, positive: np.ndarray, weights: np.ndarray | None = None) -> dict[str, float]:
@@ -93,6 +93,22 @@ def test_every_model_gets_its_metrics(
     assert [{name: row[name] for name in old} for row, old in zip(path, before, strict=True)] == before
     assert done.best == int(np.argmax([row["auprc"] for row in path]))
     assert (done.tally.examples, done.tally.nonzeros, done.tally.unseen) == (250, X.nnz, 0)
+
+
+def test_many_small_files_are_scored_as_one_text(client: Client, run: str, tmp_path: Path) -> None:
+    X, y = make_rows(250, seed=1)
+    (tmp_path / "in").mkdir()
+    for k, line in enumerate(to_text(X, y).splitlines()):
+        (tmp_path / "in" / f"{k:03d}.svm").write_bytes(line)
+    done = evaluate(run, str(tmp_path / "in"), client=client)
+    check_path(run, X, y > 0)
+    assert done.tally.examples == 250
+    (tmp_path / "in" / "100.svm").write_bytes(b"\n7 1:1\n")
+    with pytest.raises(UserError, match=r"100\.svm: label 7"):
+        evaluate(run, str(tmp_path / "in"), client=client)
+    (tmp_path / "in" / "099.svm").write_bytes(b"\n1 1:x\n")
+    with pytest.raises(UserError, match=r"099\.svm, line 2, column 5"):
+        evaluate(run, str(tmp_path / "in"), client=client)
 
 
 def test_weights_of_examples_weigh_the_metrics(client: Client, run: str, write: Write) -> None:
@@ -193,12 +209,7 @@ def test_a_run_that_is_being_written_is_left_alone(
         keeper.release()
 
 
-def submit(*words: str) -> subprocess.CompletedProcess[str]:
-    program = "from pipeline.commands.submit import main; main()"
-    return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
-
-
-def test_the_command_prints_a_table_with_the_best_marked_and_logs_json(run: str, write: Write) -> None:
+def test_the_command_prints_a_table_with_the_best_marked_and_logs_json(submit: Submit, run: str, write: Write) -> None:
     done = submit("evaluate", run, write("t.svm", to_text(*make_rows(seed=1))), "--metric", "log_loss", "--log-json")
     assert done.returncode == 0, done.stderr
     best = PathModel.load(run).best("log_loss")
@@ -210,7 +221,7 @@ def test_the_command_prints_a_table_with_the_best_marked_and_logs_json(run: str,
     assert phases == ["score", "judge"]
 
 
-def test_the_command_can_be_quiet(run: str, write: Write) -> None:
+def test_the_command_can_be_quiet(submit: Submit, run: str, write: Write) -> None:
     done = submit("evaluate", run, write("t.svm", to_text(*make_rows(seed=1))), "--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert PathModel.load(run).best() is not None

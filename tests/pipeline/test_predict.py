@@ -9,7 +9,6 @@ import lzma
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import BadLine, Csc, OutputExists, UserError, convert_libsvm, from_arrays
 
 Write = Callable[[str, bytes], str]
+Submit = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -239,12 +239,7 @@ def test_the_best_of_an_evaluation_is_taken(client: Client, write: Write, tmp_pa
     assert predict(url, text, str(tmp_path / "p"), client=client).lambda_index == best
 
 
-def submit(*words: str) -> subprocess.CompletedProcess[str]:
-    program = "from pipeline.commands.submit import main; main()"
-    return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
-
-
-def test_the_command_predicts_and_says_what_it_did(run: str, write: Write, tmp_path: Path) -> None:
+def test_the_command_predicts_and_says_what_it_did(submit: Submit, run: str, write: Write, tmp_path: Path) -> None:
     text = write("t.svm", to_text(*make_rows(40, seed=1)) + b"1 777:1\n")
     done = submit("predict", run, text, "--output", str(tmp_path / "p"), "--lambda-index", "1")
     assert done.returncode == 0, done.stderr
@@ -253,7 +248,7 @@ def test_the_command_predicts_and_says_what_it_did(run: str, write: Write, tmp_p
     assert margins_of(tmp_path / "p").size == 41
 
 
-def test_the_command_tells_errors_in_one_line(run: str, write: Write, tmp_path: Path) -> None:
+def test_the_command_tells_errors_in_one_line(submit: Submit, run: str, write: Write, tmp_path: Path) -> None:
     done = submit("predict", run, write("t.svm", b"1 1:x\n"), "--output", str(tmp_path / "p"))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(f"dask-submit: error: {tmp_path / 't.svm'}, line 1, column 5: ")
@@ -265,6 +260,15 @@ def test_help_shows_two_examples(name: str) -> None:
     shown = CliRunner().invoke(command, [name, "--help"])
     assert shown.exit_code == 0
     assert shown.output.count(f"  dask-submit {name} ") >= 2
+
+
+def test_a_line_beyond_the_limit_is_refused(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    source = write("new.svm", b"1 1:1\n1 2:1\n1 1:1 2:1 3:1\n")
+    predict(run, source, str(tmp_path / "p.parquet"), max_line_bytes=13, client=client)
+    with pytest.raises(BadLine, match=r"longer than 12 B: .* --max-line") as caught:
+        predict(run, source, str(tmp_path / "q.parquet"), max_line_bytes=12, client=client)
+    assert caught.value.line == 3
+    assert not (tmp_path / "q.parquet").exists()
 
 
 # --- other writers --------------------------------------------------------------------------------------------------
