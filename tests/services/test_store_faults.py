@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,10 @@ def test_without_its_server_every_command_on_s3_ends_with_one_line(disk: Disk) -
 
 
 def assert_each_fails_in_one_line(place: Folder | Bucket, disk: Disk) -> None:
-    """Every command, by the store that it reads or writes; one as a process, for its exit code and all that it says."""
+    """Every command, by the store that it reads or writes, at once, as each waits for most of its time.
+
+    One is a process of its own, for its exit code and all that it says.
+    """
     url, local = place.url, disk.url
     started = time.monotonic()
     process = spawn(place, "fit", f"{url}/data", "--output", f"{local}/never", "--quiet")
@@ -180,16 +184,21 @@ def assert_each_fails_in_one_line(place: Folder | Bucket, disk: Disk) -> None:
         ("cancel", f"{url}/run"),
         ("pipeline", "--train", f"{local}/train.svm", "--output", f"{url}/pipeline"),
     ]
-    for words in commands:
-        with pytest.raises(UserError, match=UNREACHABLE) as caught:
-            call(place, *words, "--quiet")
-        assert url in str(caught.value)
-        assert "\n" not in str(caught.value)
-        assert "java" not in str(caught.value)
+    with ThreadPoolExecutor(len(commands)) as pool:
+        told = [str(error) for error in pool.map(lambda words: _error_of(place, *words, "--quiet"), commands)]
+    for line in told:
+        assert re.fullmatch(f".*{url}.*{UNREACHABLE}.*", line)
+        assert "java" not in line
     _, errors = process.communicate()
     assert process.returncode == 2
-    assert re.fullmatch(rf"dask-submit: error: {url}/data: .*{UNREACHABLE}.*\n", errors)
+    assert re.fullmatch(rf"dask-submit: error: {url}/data\S*: .*{UNREACHABLE}.*\n", errors)
     assert time.monotonic() - started < 30 * len(commands)
+
+
+def _error_of(place: Folder | Bucket, *words: str) -> UserError:
+    with pytest.raises(UserError) as caught:
+        call(place, *words)
+    return caught.value
 
 
 def test_a_data_set_on_hdfs_opens_anew_after_the_namenode_was_away(hdfs: Hdfs, folder: Folder, client: Client) -> None:
