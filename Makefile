@@ -34,8 +34,9 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# In two processes, file by file, in the order of tests/conftest.py.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # A second S3 server, and HDFS; without java the tests on HDFS skip and say so.
 $(VENV)/storage: $(VENV)/installed tests/services/install_hdfs.py

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.cluster import ClusterOptions, open_client
-from pipeline.commands.convert import bad_line_option
+from pipeline.commands.convert import bad_line_option, max_line_option
 from pipeline.commands.shared import (
     Decorator,
     Location,
@@ -48,13 +48,9 @@ def _at_work(
     *,
     quiet: bool,
     log_json: bool,
-    scheduler: str | None,
-    workers: int | None,
-    processes: bool,
-    memory_limit: str | None,
+    cluster: ClusterOptions,
 ) -> Iterator[dict[str, Any]]:
     """The cluster and the display that the options ask for."""
-    cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
     with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
         display.stage(stage)
         yield {"client": client, "progress": display}
@@ -75,6 +71,7 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
     help="The model: 0 has the largest λ, -1 the smallest. [default: the best found by evaluate, or else -1]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE once the new one is complete.")
+@max_line_option
 @cluster_options
 @common_options
 def predict_command(
@@ -83,11 +80,12 @@ def predict_command(
     output: str,
     lambda_index: int | None,
     overwrite: bool,
+    max_line_bytes: int,
     storage_options: dict[str, Any] | None,
     quiet: bool,
     log_json: bool,
     log_level: str,
-    **options: Any,
+    cluster: ClusterOptions,
 ) -> int:
     """Predict the probability of the label +1 for each example of INPUT by a model of RUN.
 
@@ -97,13 +95,14 @@ def predict_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
-    with _at_work("predict", quiet=quiet, log_json=log_json, **options) as work:
+    with _at_work("predict", quiet=quiet, log_json=log_json, cluster=cluster) as work:
         done = predict(
             run,
             list(inputs),
             output,
             lambda_index=lambda_index,
             overwrite=overwrite,
+            max_line_bytes=max_line_bytes,
             storage_options=storage_options,
             **work,
         )
@@ -133,6 +132,7 @@ metric_option: Decorator = click.option(
     help="INPUT is the text that training was converted from: judge by what convert-libsvm --hold-out left out of it.",
 )
 @bad_line_option
+@max_line_option
 @cluster_options
 @common_options
 def evaluate_command(
@@ -141,11 +141,12 @@ def evaluate_command(
     metric: str,
     held_out: bool,
     on_bad_line: str,
+    max_line_bytes: int,
     storage_options: dict[str, Any] | None,
     quiet: bool,
     log_json: bool,
     log_level: str,
-    **options: Any,
+    cluster: ClusterOptions,
 ) -> int:
     """Judge every model of RUN by test data, and keep the metrics in RUN.
 
@@ -154,8 +155,9 @@ def evaluate_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
-    with _at_work("evaluate", quiet=quiet, log_json=log_json, **options) as work:
-        work |= {"metric": metric, "held_out": held_out, "on_bad_line": on_bad_line}
+    with _at_work("evaluate", quiet=quiet, log_json=log_json, cluster=cluster) as work:
+        work |= {"metric": metric, "held_out": held_out}
+        work |= {"on_bad_line": on_bad_line, "max_line_bytes": max_line_bytes}
         done = evaluate(run, list(inputs), storage_options=storage_options, **work)
     if not quiet:
         Console().print(summary(done, time.monotonic() - started))
