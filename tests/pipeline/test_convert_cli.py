@@ -340,7 +340,9 @@ def test_inspect_prints_the_table(run: Callable[..., Ran], dataset: Path) -> Non
         ("plan", "spread"),
     ],
 )
-@pytest.mark.parametrize("arguments", [("--inspect", "data"), ("in.svm", "data", "--resume")], ids=["inspect", "resume"])
+@pytest.mark.parametrize(
+    "arguments", [("--inspect", "data"), ("in.svm", "data", "--resume")], ids=["inspect", "resume"]
+)
 def test_a_description_of_wrong_types_is_one_line_that_names_the_field(
     run: Callable[..., Ran], dataset: Path, field: str, value: object, arguments: tuple[str, ...]
 ) -> None:
