@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from transforms import UserError
 from transforms.dataset import LABEL_MAP, UNREADABLE, one_line
+from transforms.plan import SHARE
 from transforms.schema import (
     SHA256,
     Check,
@@ -91,7 +92,7 @@ _DATASET = record(
         "index_base": whole(high=1),
         "label_map": LABEL_MAP,
     },
-    {"nnz": whole(), "partitions": whole(), "hold_out": number(0, 1)},
+    {"nnz": whole(), "partitions": whole(), "hold_out": SHARE},
 )
 _EVALUATION = record(
     {
@@ -105,7 +106,7 @@ _EVALUATION = record(
         "metric": text(choices=METRICS),
     },
     {
-        "held_out": optional(number(0, 1)),
+        "held_out": optional(SHARE),
         "on_bad_line": text(),
         "bad_lines": whole(),
         "best": optional(whole()),
