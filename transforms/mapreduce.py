@@ -118,12 +118,13 @@ def map_block(job: Job, block: Block) -> list[Mapped]:
 
 def _batches(job: Job, block: Block) -> Iterator[list[Piece]]:
     """The block's pieces as they go into fragments: all into one, but compressed text into several if it is much."""
-    limits = Limits(job.plan.block_size, job.plan.max_line_bytes)
-    reading = {"zero_based": job.plan.zero_based, "on_bad_line": job.plan.on_bad_line}
+    plan = job.plan
+    limits = Limits(plan.block_size, plan.max_line_bytes)
+    pieces = parse_block(block, job.options, limits, zero_based=plan.zero_based, on_bad_line=plan.on_bad_line)
+    most = 0 if len(block.spans) == 1 else plan.block_size // BYTES_PER_NONZERO
     batch: list[Piece] = []
     nonzeros = 0
-    most = 0 if len(block.spans) == 1 else job.plan.block_size // BYTES_PER_NONZERO
-    for piece in parse_block(block, job.options, limits, **reading):
+    for piece in pieces:
         batch.append(piece)
         nonzeros += piece.parsed.ids.size
         if block.compressed and nonzeros >= most:

@@ -80,7 +80,7 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
 
 def test_what_dask_may_log_of_a_task_holds_no_secret() -> None:
     url = f"ftp://user:{SECRET}@host/out"
-    plan = Plan([], 1, 1, "spread", False, None, "raise")
+    plan = Plan([], 1, 1, "spread", False, None, "raise").recipe()
     job = Job(url, StorageOptions(password=SECRET), "/out/_temporary", Claim("/out/claim.json", "t"), plan, False)
     assert SECRET not in repr(job)
     assert SECRET not in repr(Block(0, (Span(InputFile(f"{url}/in.svm", "ftp://host/in.svm", 9, ""), 0, 9),)))
