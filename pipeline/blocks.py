@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import psutil
 from distributed import Client
 
@@ -18,21 +19,11 @@ from pipeline.resident import ResidentBlocks
 from solver import BlockUpdate, Coefficients, Columns, Descent, Step, Sweep
 from solver.arrays import Float64, Int64
 from transforms import Dataset, UserError
+from transforms.errors import ClusterLost, WorkerLost
+from transforms.liveness import TURN_SECONDS, ask_scheduler, check_alive, chosen_workers, lost_worker, responsive_only
 
-TURN_SECONDS = 2.0  # how long to wait before asking after a worker
-SILENCE_SECONDS = 20.0  # a worker that has not been heard of for so long is lost
+REMEDY = "Results up to the last λ are kept: continue with --resume"
 SAFE_SHARE = 0.6  # of a worker's memory limit that resident columns may fill: Dask pauses a worker at 0.8
-
-
-class WorkerLost(Exception):
-    """A worker went away in the middle of the work: which one, and what to do about it."""
-
-    def __init__(self, what: str, remedy: str = "Results up to the last λ are kept: continue with --resume") -> None:
-        super().__init__(what, remedy)
-        self.what = what
-
-    def __str__(self) -> str:
-        return " ".join(self.args)
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,7 @@ class WorkerInfo:
 
 
 def list_workers(client: Client) -> list[WorkerInfo]:
-    """The cluster's workers, by name."""
+    """The cluster's workers that answer, by name."""
 
     def shape(dask_scheduler: Any) -> list[tuple[Any, ...]]:
         return [
@@ -56,7 +47,9 @@ def list_workers(client: Client) -> list[WorkerInfo]:
             for ws in dask_scheduler.workers.values()
         ]
 
-    workers = [WorkerInfo(*row) for row in client.run_on_scheduler(shape)]
+    with responsive_only(client):
+        chosen = chosen_workers()
+    workers = [WorkerInfo(*row) for row in ask_scheduler(client, shape) if chosen is None or row[1] in chosen]
     if not workers:
         raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
     return sorted(workers, key=lambda worker: (str(worker.name).zfill(8), worker.address))
@@ -145,6 +138,11 @@ class DaskBlocks:
     def sizes(self) -> Sequence[int]:
         return self._sizes
 
+    def features(self) -> Int64:
+        """The ids of all features, in the order of their positions."""
+        pairs = zip(self._actors, self._tokens, strict=True)
+        return np.concatenate(list(self._results([actor.features(token) for actor, token in pairs])))
+
     def start(self, beta: Sequence[Coefficients]) -> Iterable[Float64]:
         pairs = zip(self._actors, self._tokens, beta, strict=True)
         return self._results([actor.start(token, part) for actor, token, part in pairs])
@@ -205,27 +203,18 @@ class DaskBlocks:
             except (OSError, RuntimeError, KeyError) as error:
                 # An OSError of the storage is the worker's own; a lost worker shows as its absence.
                 self._check_alive(k)
-                if isinstance(error, KeyError) or "Actor" in str(error) or "restarted" in str(error):
-                    raise WorkerLost(self._lost(k)) from error
+                # A worker that does not know the actor answers with its key; any other KeyError is a mistake of ours.
+                unknown = isinstance(error, KeyError) and error.args[:1] == (self._futures[k].key,)
+                if unknown or "Actor" in str(error) or "restarted" in str(error):
+                    raise WorkerLost(lost_worker(self._names[k], self._addresses[k]), REMEDY) from error
                 raise
 
     def _check_alive(self, k: int) -> None:
-        """Raise WorkerLost unless the scheduler has heard of the worker lately."""
-        address = self._addresses[k]
-
-        def silence(dask_scheduler: Any) -> float | None:
-            worker = dask_scheduler.workers.get(address)
-            return None if worker is None else time.time() - worker.last_seen
-
-        quiet = self._client.run_on_scheduler(silence)
-        if quiet is None or quiet > SILENCE_SECONDS:
-            raise WorkerLost(self._lost(k))
-
-    def _lost(self, k: int) -> str:
-        return (
-            f"worker {self._names[k]} at {self._addresses[k]} was lost. Was it killed, or out of memory "
-            "(see its log; --residency stream needs less)?"
-        )
+        """Raise WorkerLost if the worker is gone or does not answer."""
+        try:
+            check_alive(self._client, {self._names[k]: self._addresses[k]})
+        except ClusterLost as lost:
+            raise type(lost)(lost.what, REMEDY) from None
 
 
 def _unpack(step: Step | None) -> tuple[float, Float64 | None]:

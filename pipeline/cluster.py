@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import dask
 from dask.system import CPU_COUNT
@@ -16,11 +16,14 @@ from dask.utils import parse_bytes
 from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
 
+from pipeline.reach import reach_scheduler
+from pipeline.tls import TlsFiles, complete_address, make_security
 from transforms import UserError, __version__
+from transforms.liveness import ask_workers, go_on_without, only, registered_workers
 
 logger = logging.getLogger("dglmnet")
 REACH_SECONDS = 3
-CONNECT_SECONDS = 8  # so that a user knows within ten, start-up included
+CONNECT_SECONDS = 8
 
 
 @dataclass(frozen=True)
@@ -31,28 +34,33 @@ class ClusterOptions:
     workers: int | None = None
     processes: bool = False
     memory_limit: str | None = None  # of one worker
+    tls: TlsFiles = field(default_factory=TlsFiles)
 
 
 @contextmanager
 def open_client(options: ClusterOptions) -> Iterator[Client]:
     """A client of the cluster that the options describe; an embedded cluster ends with it."""
-    if options.scheduler:
-        with _connect(options.scheduler, direct=False) as client:
-            check_workers(client)
-            direct = _workers_in_reach(client)
+    if options.scheduler is not None:
+        with open_scheduler(options.scheduler, options.tls) as client:
+            usable = check_workers(client)
+            direct = _workers_in_reach(client, usable)
         if not direct:
             logger.info("the workers cannot be reached from here: vectors go through the scheduler, which is slower")
-        with _connect(options.scheduler, direct=direct) as client:
+        with _connect(options.scheduler, options.tls, direct=direct) as client, only(usable):
             yield client
         return
+    if options.tls.given():
+        raise UserError(f"{options.tls.given()[0]} needs --scheduler: an embedded cluster does not leave this machine")
     with dask.config.set(_embedded_config()), _embedded(options) as cluster, _client_of(cluster) as client:
         yield client
 
 
 @contextmanager
-def open_scheduler(address: str) -> Iterator[Client]:
+def open_scheduler(address: str, tls: TlsFiles) -> Iterator[Client]:
     """A client that asks the scheduler only: for work whose driver is on the cluster."""
-    with _connect(address, direct=False) as client:
+    complete = complete_address(address, tls)
+    reach_scheduler(complete, make_security(complete, tls))
+    with _connect(address, tls, direct=False) as client:
         yield client
 
 
@@ -111,26 +119,32 @@ def _client_of(cluster: LocalCluster) -> Client:
     return Client(cluster, direct_to_workers=True)
 
 
-def _workers_in_reach(client: Client) -> bool:
+def _workers_in_reach(client: Client, usable: list[str] | None) -> bool:
     """Can this machine talk to every worker itself? A client outside the cluster's network often cannot."""
-
-    addresses = list(client.nthreads())
+    addresses = list(registered_workers(client)) if usable is None else usable
 
     async def ask() -> None:
-        for address in addresses:
-            await asyncio.wait_for(client.rpc(address).identity(), REACH_SECONDS)
+        await asyncio.gather(*(client.rpc(address).identity() for address in addresses))
 
     try:
-        client.sync(ask)
+        client.sync(ask, callback_timeout=REACH_SECONDS)
     except (OSError, TimeoutError):
         return False
     return True
 
 
-def _connect(address: str, *, direct: bool) -> Client:
+def _connect(address: str, tls: TlsFiles, *, direct: bool) -> Client:
+    """A client of a scheduler that was there a moment ago."""
+    address = complete_address(address, tls)
     try:
-        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False, direct_to_workers=direct)
-    except (OSError, TimeoutError, ValueError) as error:
+        return Client(
+            address,
+            security=make_security(address, tls),
+            timeout=CONNECT_SECONDS,
+            set_as_default=False,
+            direct_to_workers=direct,
+        )
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"cannot reach a Dask scheduler at {address}: {reason}. Is `dask scheduler` running there?"
@@ -142,12 +156,16 @@ def installed_version() -> str:
     return __version__
 
 
-def check_workers(client: Client) -> None:
-    """Every worker must have this package, in this version: raise, naming those that do not."""
-    answers = client.run(installed_version, on_error="return")
-    if not answers:
+def check_workers(client: Client) -> list[str] | None:
+    """Every worker must have this package, in this version: raise, naming those that do not.
+
+    Returns the workers to use, or None for all: those that do not answer are told and left out.
+    """
+    answers, silent = ask_workers(client, installed_version)
+    if not answers and not silent:
         raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
     for worker, answer in answers.items():
         if answer != __version__:
             what = f"has dglmnet {answer}" if isinstance(answer, str) else f"cannot load dglmnet ({answer})"
             raise UserError(f"worker {worker} {what}; this is {__version__}. Install the same version on every worker")
+    return go_on_without(answers, silent)

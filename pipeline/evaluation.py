@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -22,8 +21,8 @@ from dask.system import CPU_COUNT
 from distributed import Client
 
 from pipeline.metrics import metrics_of
-from pipeline.model import METRICS, PathModel, best_of
-from pipeline.run import CLAIM, PATH, RUN_JSON
+from pipeline.model import PathModel, best_of
+from pipeline.run import CLAIM
 from pipeline.scoring import (
     MIXED_FILES,
     Reading,
@@ -35,11 +34,12 @@ from pipeline.scoring import (
     find_sources,
     source_identity,
 )
+from pipeline.stored import METRICS, PATH, RUN_JSON
 from transforms import Dataset, UserError
-from transforms.claim import ClaimKeeper
+from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
-from transforms.storage import StorageOptions, display, explained, open_storage, whole_file, write_json
+from transforms.storage import StorageOptions, explained, open_storage, whole_file, write_json
 
 THREADS = min(CPU_COUNT, 4)
 
@@ -77,7 +77,8 @@ def evaluate(
     started = perf_counter()
     options, progress = StorageOptions(storage_options or {}), progress or NoProgress()
     PathModel.load(run, options)  # a folder that is no run is left alone
-    with _claimed(run, options) as keeper:
+    # No fit may write the run's files meanwhile: each would undo what the other wrote.
+    with claimed(run, options, f"{open_storage(run, options)[1]}/{CLAIM}") as keeper:
         model = PathModel.load(run, options)
         best_of(model.path, metric)
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
@@ -99,19 +100,6 @@ def evaluate(
         facts = {"evaluation": _about(result, sources, reading), "seconds": seconds}
         write_json(fs, f"{path}/{RUN_JSON}", about | facts)
     return result
-
-
-@contextmanager
-def _claimed(run: str, options: StorageOptions) -> Iterator[ClaimKeeper]:
-    """No fit may write the run's files meanwhile: each would undo what the other wrote."""
-    fs, path = open_storage(run, options)
-    keeper = ClaimKeeper(run, options, f"{path}/{CLAIM}")
-    with explained(display(fs, path)):
-        keeper.take(takeover=True)
-    try:
-        yield keeper
-    finally:
-        keeper.release()
 
 
 class MarginStore:
@@ -138,7 +126,8 @@ class MarginStore:
         if scored.first == 0:
             self._labels.append(self._signs(scored))
             self._weights.append(scored.weights)
-        self._file.write(np.ascontiguousarray(scored.margins.T).data)
+        with explained(f"{tempfile.gettempdir()} (margins wait there; TMPDIR names another place)"):
+            self._file.write(np.ascontiguousarray(scored.margins.T).data)
         self._pieces.append((self._numbers, rows, scored.first, scored.first + count))
         self._numbers += rows * count
 
@@ -239,4 +228,4 @@ def _write_path(run: str, options: StorageOptions, rows: list[dict[str, Any]]) -
     known |= dict.fromkeys(METRICS, pa.float64())
     table = table.cast(pa.schema([(name, known[name]) for name in table.column_names]))
     with whole_file(f"{run.rstrip('/')}/{PATH}", options) as file:
-        pq.write_table(table, file, compression="zstd")
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)

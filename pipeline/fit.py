@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any, Protocol
 
-import numpy as np
 from distributed import Client
 
 from pipeline.blocks import DaskBlocks, Placement, list_workers, make_groups, place
 from pipeline.cluster import ClusterOptions, open_client
-from pipeline.run import RUN_VERSION, Run, dataset_identity, open_run, versions
+from pipeline.run import Run, dataset_identity, open_run, versions
+from pipeline.stored import RUN_VERSION
 from solver import (
     DefaultOptions,
     Examples,
@@ -148,7 +148,7 @@ def _solve(
 ) -> None:
     """Algorithm 5, each λ stored when it is done."""
     examples = Examples.of(*dataset.labels())
-    features = np.concatenate([partition.read_features() for partition in dataset.partitions])
+    features = blocks.features()
     largest = lambda_max(blocks, examples)
     lambdas = _grid(path, largest)
     run.settle(lambda_max=largest, lambdas=lambdas)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import scipy.sparse as sp
 
 from pipeline import export
 from pipeline.margins import labels_of, margins_of, probabilities_of
-from pipeline.run import COEFFICIENTS, PATH, RUN_JSON, RUN_VERSION
+from pipeline.stored import METRICS, PATH, read_about, read_path_rows, read_weights
 from transforms import UserError
-from transforms.storage import StorageOptions, display, explained, open_storage, read_parquet, redact
+from transforms.storage import StorageOptions, display, open_storage, redact
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
-METRICS = ("auprc", "auc", "log_loss", "accuracy")
 LOWER_IS_BETTER = ("log_loss",)
 
 
@@ -46,15 +43,12 @@ class PathModel:
     def load(cls, url: str, storage_options: dict[str, Any] | None = None) -> PathModel:
         """Read the run folder at `url`. Raises UserError if it is missing, damaged, or of another version."""
         fs, path = open_storage(url, StorageOptions(storage_options or {}))
-        about = _read_about(fs, path)
-        rows = read_table(fs, f"{path}/{PATH}", ("index", "lambda", "nonzeros")).to_pylist()
-        table = read_table(fs, f"{path}/{COEFFICIENTS}", ("lambda_index", "feature", "weight"))
-        index = table["lambda_index"].to_numpy()
-        starts = np.searchsorted(index, np.arange(len(rows) + 1))
-        if np.diff(starts).tolist() != [row["nonzeros"] for row in rows] or (np.diff(index) < 0).any():
-            raise UserError(f"{display(fs, path)}: damaged: {COEFFICIENTS} and {PATH} do not agree: fit again")
-        table = table.slice(0, starts[-1])  # a fit at work may have written the next λ already
-        return cls(url, about, rows, starts, table["feature"].to_numpy(), table["weight"].to_numpy())
+        about = read_about(fs, path)
+        rows = read_path_rows(fs, path)
+        if not rows:
+            raise UserError(f"{display(fs, path)}/{PATH}: no λ is done yet: continue the run or fit again")
+        found = read_weights(fs, path, rows, about["dataset"]["index_base"])
+        return cls(url, about, rows, found.starts, found.features, found.weights)
 
     def __repr__(self) -> str:
         return f"PathModel({self.name!r}: {len(self)} models, up to {max(np.diff(self.starts)):,} nonzeros)"
@@ -161,42 +155,3 @@ def best_of(rows: Sequence[dict[str, Any]], metric: str) -> int | None:
     sign = -1 if metric in LOWER_IS_BETTER else 1
     values = [(sign * row[metric], -k) for k, row in enumerate(rows) if row.get(metric) is not None]
     return -max(values)[1] if values else None
-
-
-def _read_about(fs: Any, path: str) -> dict[str, Any]:
-    """run.json, if it is one that this version understands."""
-    where = display(fs, path)
-    try:
-        fs.invalidate_cache()
-        with explained(where):
-            about = json.loads(fs.cat_file(f"{path}/{RUN_JSON}"))
-    except (FileNotFoundError, NotADirectoryError):
-        why = f"there is no {RUN_JSON} in it" if fs.exists(path) else "no such folder"
-        raise UserError(f"{where}: not a run: {why}. Make one with dask-submit fit") from None
-    except ValueError as error:
-        raise UserError(f"{where}/{RUN_JSON}: damaged ({error}): fit again") from None
-    if not isinstance(about, dict) or about.get("run_version") != RUN_VERSION:
-        found = about.get("run_version") if isinstance(about, dict) else None
-        raise UserError(f"{where}: run version {found}, but this dglmnet reads {RUN_VERSION}: fit again")
-    dataset = about.get("dataset")
-    if not isinstance(dataset, dict) or not {"index_base", "label_map"} <= set(dataset):
-        raise UserError(f"{where}/{RUN_JSON}: it does not say how ids count and what labels mean: fit again")
-    return about
-
-
-def read_table(fs: Any, path: str, columns: tuple[str, ...]) -> pa.Table:
-    """A table of a run that has these columns; UserError if it is missing or damaged."""
-    where = display(fs, path)
-    try:
-        with explained(where):
-            table = read_parquet(fs, path)
-    except FileNotFoundError:
-        raise UserError(
-            f"{where}: missing: no λ is done yet, or the run is damaged: continue it or fit again"
-        ) from None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{where}: damaged ({error}): fit again") from None
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
-        raise UserError(f"{where}: damaged (no column {missing[0]}): fit again")
-    return table

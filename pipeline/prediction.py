@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,19 @@ from scipy.special import expit
 from pipeline.model import PathModel
 from pipeline.scoring import Reading, Scorer, Source, Tally, client_for, find_sources
 from transforms import Dataset, OutputExists, UserError
+from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
-from transforms.storage import StorageOptions, display, explained, open_storage, redact, whole_file
+from transforms.storage import (
+    StorageOptions,
+    display,
+    explained,
+    make_folder,
+    open_storage,
+    redact,
+    remove_leftovers,
+    whole_file,
+)
 
 _FIELDS = [("example", pa.int64()), ("margin", pa.float64()), ("probability", pa.float64())]
 
@@ -58,7 +69,7 @@ def predict(
     _check_output(output, options, sources, overwrite=overwrite)
     lam, tally = float(model.lambdas[index]), Tally()
     schema = pa.schema(_FIELDS, metadata={"dglmnet.lambda_index": str(index), "dglmnet.lambda": repr(lam)})
-    with client_for(client) as client, whole_file(output, options) as file:
+    with _only_writer(output, options), client_for(client) as client, whole_file(output, options) as file:
         scorer = Scorer(model, [index], client, options, progress or NoProgress(), tally, reading)
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
             start = 0
@@ -93,3 +104,14 @@ def _check_output(output: str, options: StorageOptions, sources: Sequence[Source
         raise UserError(f"{where}: the output is one of the inputs: choose another output")
     if exists and not overwrite:
         raise OutputExists(f"{where}: is there already: replace it with --overwrite")
+
+
+@contextmanager
+def _only_writer(output: str, options: StorageOptions) -> Iterator[None]:
+    """No other prediction writes this file meanwhile; what a killed one left beside it goes away."""
+    fs, path = open_storage(output, options)
+    folder, _, name = path.rpartition("/")
+    make_folder(fs, folder)
+    with claimed(output, options, f"{path}.claim.json"):
+        remove_leftovers(fs, folder, of=f"{name}.")
+        yield

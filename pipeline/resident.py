@@ -43,6 +43,26 @@ class PartitionColumns:
             first = end
 
 
+class LoadedColumns:
+    """The same columns in memory, in the same stretches; each file is opened once."""
+
+    def __init__(self, partitions: Sequence[Partition], n: int) -> None:
+        self._stretches: list[Columns] = []
+        bounds = [np.empty(0)]
+        for partition in partitions:
+            for csc in partition.stream():
+                self._stretches.append(Columns.from_csc(csc.indptr, csc.indices, csc.data, n))
+                bounds.append(csc.bounds)
+        self.counts = [columns.count for columns in self._stretches]
+        self.bounds = np.concatenate(bounds)
+
+    def __iter__(self) -> Iterator[Columns]:
+        return iter(self._stretches)
+
+    def read(self, chosen: Iterable[int]) -> Iterator[Columns]:
+        return (self._stretches[k] for k in chosen)
+
+
 class _Peekable:
     """Rising numbers, taken one by one, only when they are needed: which come next may depend on what was read."""
 
@@ -65,14 +85,15 @@ class ResidentBlocks:
     def __init__(self, dataset: Dataset, groups: Sequence[Sequence[int]], residency: str, threads: int) -> None:
         self._token = uuid.uuid4().hex
         partitions = dataset.partitions
+        self._partitions = [partitions[k] for group in groups for k in group]
         examples = Examples.of(*dataset.labels())
         blocks = []
         for group in groups:
             members = [partitions[k] for k in group]
-            stream = PartitionColumns(members, examples.n)
             # Both ways cut columns alike, so that they give the same result to the last bit.
-            source = stream if residency == "stream" else list(stream)
-            blocks.append(Block(source, sum(part.info.features for part in members), examples, stream.bounds))
+            load = PartitionColumns if residency == "stream" else LoadedColumns
+            columns = load(members, examples.n)
+            blocks.append(Block(columns, sum(part.info.features for part in members), examples, columns.bounds))
         self._blocks = ThreadBlocks(blocks, threads=min(threads, len(blocks)))
         self._cuts = np.cumsum([0, *self._blocks.sizes])
         self._sum = np.zeros(examples.n)
@@ -83,6 +104,11 @@ class ResidentBlocks:
         Calls carry the token: a worker that was restarted makes a new object, at β = 0, which must not go unnoticed.
         """
         return self._token, get_worker().address, int(self._cuts[-1])
+
+    def features(self, token: str) -> Int64:
+        """The ids of the features, in the order of their positions."""
+        self._check(token)
+        return np.concatenate([np.empty(0, np.int64), *(part.read_features() for part in self._partitions)])
 
     def start(self, token: str, beta: Coefficients) -> Float64:
         """Set β and return the worker's part of Xβ."""

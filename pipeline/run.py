@@ -18,6 +18,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.stored import (
+    COEFFICIENT_SCHEMA,
+    COEFFICIENTS,
+    PATH,
+    PATH_SCHEMA,
+    REPORT,
+    RUN_JSON,
+    TRACE,
+    TRACE_SCHEMA,
+    Weights,
+    read_about,
+    read_path_rows,
+    read_trace,
+    read_weights,
+)
 from solver import Coefficients, RoundRecord, Solution
 from transforms import Dataset, OutputExists, UserError, __version__
 from transforms.claim import ClaimKeeper
@@ -27,8 +42,6 @@ from transforms.storage import (
     explained,
     make_folder,
     open_storage,
-    read_json,
-    read_parquet,
     remove,
     remove_empty_folder,
     remove_leftovers,
@@ -37,41 +50,9 @@ from transforms.storage import (
 )
 from transforms.stores import is_leftover
 
-RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
-REPORT = "report.html"
-RUN_VERSION = 1
 CLAIM = "claim.json"
 DRIVER = "driver.json"  # where the driver of the run was submitted (driver_record)
 DATA = "data"  # the data set of a run that converts its own; it may be there before the run
-
-_PATH_SCHEMA = pa.schema(
-    [
-        ("index", pa.int32()),
-        ("lambda", pa.float64()),
-        ("objective", pa.float64()),
-        ("gap", pa.float64()),
-        ("nonzeros", pa.int64()),
-        ("rounds", pa.int32()),
-        ("seconds", pa.float64()),
-        ("line_search_seconds", pa.float64()),
-        ("converged", pa.bool_()),
-    ]
-)
-_COEFFICIENT_SCHEMA = pa.schema([("lambda_index", pa.int32()), ("feature", pa.int64()), ("weight", pa.float64())])
-_TRACE_SCHEMA = pa.schema(
-    [
-        ("lambda_index", pa.int32()),
-        ("lambda", pa.float64()),
-        ("round", pa.int32()),
-        ("objective", pa.float64()),
-        ("relative_decrease", pa.float64()),
-        ("alpha", pa.float64()),
-        ("nonzeros", pa.int64()),
-        ("seconds", pa.float64()),
-        ("line_search_seconds", pa.float64()),
-        ("gap", pa.float64()),
-    ]
-)
 
 
 def dataset_identity(dataset: Dataset) -> dict[str, Any]:
@@ -134,8 +115,14 @@ class Run:
         if len(self.coefficients) < back:
             return Coefficients.empty()
         table = self.coefficients[-back]
+        ids = table["feature"].to_numpy()
         order = np.argsort(features, kind="stable")
-        position = order[np.searchsorted(features, table["feature"].to_numpy(), sorter=order)]
+        position = order[np.searchsorted(features, ids, sorter=order).clip(max=features.size - 1)]
+        if (features[position] != ids).any():
+            raise UserError(
+                f"{self.url}/{COEFFICIENTS}: it has weights of features that the data set does not have: start over "
+                "with --overwrite"
+            )
         rising = np.argsort(position)
         return Coefficients(position[rising].astype(np.int64), table["weight"].to_numpy()[rising])
 
@@ -158,9 +145,9 @@ class Run:
     def _save(self) -> None:
         fs, path = open_storage(self.url, self.options)
         self.keeper.claim.check(fs)
-        _write_table(fs, f"{path}/{TRACE}", pa.Table.from_pylist(self.trace, schema=_TRACE_SCHEMA))
+        _write_table(fs, f"{path}/{TRACE}", pa.Table.from_pylist(self.trace, schema=TRACE_SCHEMA))
         _write_table(fs, f"{path}/{COEFFICIENTS}", pa.concat_tables(self.coefficients))
-        _write_table(fs, f"{path}/{PATH}", pa.Table.from_pylist(self.path, schema=_PATH_SCHEMA))
+        _write_table(fs, f"{path}/{PATH}", pa.Table.from_pylist(self.path, schema=PATH_SCHEMA))
 
 
 def path_row(solution: Solution) -> dict[str, Any]:
@@ -223,9 +210,7 @@ def _other_files(fs: Any, path: str) -> list[str]:
 
 def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     """Load what is done; refuse a run of other data or options, naming the difference."""
-    stored = read_json(fs, f"{path}/{RUN_JSON}")
-    if stored.get("run_version") != RUN_VERSION:
-        raise UserError(f"{where}: run version {stored.get('run_version')}, but this dglmnet writes {RUN_VERSION}")
+    stored = read_about(fs, path, "start over with --overwrite")
     differences = [
         f"{name} was {stored.get(part, {}).get(name)}, is {value}"
         for part in ("dataset", "options")
@@ -235,14 +220,32 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     ]
     if differences:
         raise OutputExists(f"{where}: cannot resume a run of other data or options: {'; '.join(differences)}")
+    _refuse_other_blocks(stored.get("blocks"), run.about["dataset"]["partitions"], where)
     run.about = stored
     if not fs.exists(f"{path}/{PATH}"):
         return
-    run.path = _read_table(fs, f"{path}/{PATH}").to_pylist()
-    weights = _read_table(fs, f"{path}/{COEFFICIENTS}")
-    index = weights["lambda_index"].to_numpy()
-    run.coefficients = [weights.filter(pa.array(index == k)) for k in range(run.done)]
-    run.trace = [row for row in _read_table(fs, f"{path}/{TRACE}").to_pylist() if row["lambda_index"] < run.done]
+    run.path = read_path_rows(fs, path)
+    weights = read_weights(fs, path, run.path, stored["dataset"]["index_base"])
+    run.coefficients = [_table_of(weights, k) for k in range(run.done)]
+    run.trace = read_trace(fs, path, run.done)
+
+
+def _refuse_other_blocks(blocks: list[list[int]] | None, partitions: int, where: str) -> None:
+    """The blocks that a run was begun with hold each partition once, in order."""
+    if blocks and [k for block in blocks for k in block] != list(range(partitions)):
+        raise UserError(
+            f"{where}/{RUN_JSON}: damaged (blocks must hold the partitions 0 to {partitions - 1}, each once and in "
+            "order): start over with --overwrite"
+        )
+
+
+def _table_of(weights: Weights, k: int) -> pa.Table:
+    """The coefficients of λ k, as they are stored."""
+    mine = slice(weights.starts[k], weights.starts[k + 1])
+    index = np.full(weights.features[mine].size, k, dtype=np.int32)
+    return pa.Table.from_arrays(
+        [pa.array(index), pa.array(weights.features[mine]), pa.array(weights.weights[mine])], schema=COEFFICIENT_SCHEMA
+    )
 
 
 def _coefficient_table(solution: Solution, features: np.ndarray) -> pa.Table:
@@ -250,26 +253,18 @@ def _coefficient_table(solution: Solution, features: np.ndarray) -> pa.Table:
     order = np.argsort(ids)
     index = np.full(ids.size, solution.lambda_index, dtype=np.int32)
     return pa.Table.from_arrays(
-        [pa.array(index), pa.array(ids[order]), pa.array(solution.beta.value[order])], schema=_COEFFICIENT_SCHEMA
+        [pa.array(index), pa.array(ids[order]), pa.array(solution.beta.value[order])], schema=COEFFICIENT_SCHEMA
     )
 
 
 def _write_table(fs: Any, path: str, table: pa.Table) -> None:
     """Whole or not at all."""
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
+    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
     replace_file(fs, path, buffer.getvalue())
-
-
-def _read_table(fs: Any, path: str) -> pa.Table:
-    try:
-        return read_parquet(fs, path)
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise UserError(f"{display(fs, path)}: missing or damaged ({error}): start over with --overwrite") from None
 
 
 def read_path(url: str, options: dict[str, Any] | None = None) -> Sequence[dict[str, Any]]:
     """path.parquet as rows."""
     fs, path = open_storage(url, options)
-    rows: list[dict[str, Any]] = _read_table(fs, f"{path}/{PATH}").to_pylist()
-    return rows
+    return read_path_rows(fs, path)

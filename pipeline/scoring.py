@@ -26,6 +26,7 @@ from transforms.convert import cluster_resources
 from transforms.dataset import DATASET_JSON
 from transforms.holdout import held_out_part
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
+from transforms.liveness import responsive_only, result_of, share
 from transforms.mapreduce import BadSpotFound, Piece, parse_block
 from transforms.parser import EXPECTED, ID_ZERO, Parsed
 from transforms.plan import default_block_size
@@ -203,7 +204,7 @@ class Scorer:
 
     def _share(self, indices: list[int], known: np.ndarray | None) -> Future:
         """The weights on every worker, sent once."""
-        return self.client.scatter(WeightTable.of(self.model, indices, known), hash=False, broadcast=True)
+        return share(self.client, WeightTable.of(self.model, indices, known))
 
     def _count(self, examples: int, nonzeros: int, unknown: int) -> None:
         self.tally.examples += examples
@@ -332,7 +333,7 @@ def in_order(
         for _ in range(ahead):
             submit_next()
         while waiting:
-            result = waiting[0].result()
+            result = result_of(client, waiting[0])
             waiting.popleft().release()
             submit_next()
             yield result
@@ -343,11 +344,15 @@ def in_order(
 
 @contextmanager
 def client_for(client: Client | None) -> Iterator[Client]:
-    """The client given, the current one, or an in-process cluster for as long as it is needed."""
+    """The client given, the current one, or an in-process cluster for as long as it is needed.
+
+    A worker that does not answer gets no tasks.
+    """
     try:
         client = client or Client.current()
     except ValueError:
         with open_client(ClusterOptions()) as embedded:
             yield embedded
         return
-    yield client
+    with responsive_only(client):
+        yield client

@@ -22,10 +22,10 @@ from pipeline.blocks import Placement
 from pipeline.display import Display
 from pipeline.evaluation import evaluate
 from pipeline.fit import fit_path
-from pipeline.model import METRICS
 from pipeline.report.write import write_report
-from pipeline.run import DATA, PATH, REPORT, RUN_JSON, Run, read_path
+from pipeline.run import DATA, Run, read_path
 from pipeline.scoring import Source, find_sources, source_identity
+from pipeline.stored import METRICS, PATH, REPORT, RUN_JSON, read_about
 from solver import RoundRecord, Solution
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
 from transforms.dataset import DATASET_JSON
@@ -39,7 +39,6 @@ from transforms.storage import (
     display,
     explained,
     open_storage,
-    read_json,
     remove,
     remove_empty_folder,
     write_json,
@@ -302,13 +301,9 @@ class _Pipeline:
         """run.json, if it is there."""
         fs, path = open_storage(self.output, self.storage)
         fs.invalidate_cache()
-        try:
-            with explained(self.shown):
-                return read_json(fs, f"{path}/{RUN_JSON}")
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except ValueError as error:
-            raise UserError(f"{self.shown}/{RUN_JSON}: damaged ({error}): choose another --output") from None
+        with explained(self.shown):
+            there = fs.exists(f"{path}/{RUN_JSON}")
+        return read_about(fs, path, "choose another --output") if there else {}
 
     def begun(self) -> bool:
         """Is there something of ours in the run folder, which could be replaced?"""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.model import METRICS, PathModel
-from pipeline.run import REPORT
+from pipeline.model import PathModel
+from pipeline.stored import METRICS, REPORT
 
 METRIC_NAMES = {"auprc": "AUPRC", "auc": "AUC", "log_loss": "log-loss", "accuracy": "accuracy"}
 

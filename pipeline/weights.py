@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from pipeline.model import PathModel
-from transforms import Csc
+from transforms import Csc, UserError
 
 EMPTY = np.int64(-1)
 NO_WEIGHT, UNKNOWN = np.int32(-1), np.int32(-2)
@@ -97,6 +97,8 @@ class WeightTable:
         features = np.concatenate([ids for ids, _ in pairs])
         weights = np.concatenate([values for _, values in pairs])
         lambdas = np.repeat(np.arange(len(indices), dtype=np.int32), [ids.size for ids, _ in pairs])
+        if features.size and features.min() < 0:
+            raise UserError(f"{model.name}: feature ids below 0")
         distinct, row = np.unique(features, return_inverse=True)
         order = np.argsort(row, kind="stable")
         starts = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=distinct.size))))

@@ -14,22 +14,25 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from transforms.errors import ClaimHeld, ClaimLost, UserError
+from transforms.schema import parse_record, record, text, whole
 from transforms.storage import (
     create_exclusively,
     display,
     explained,
     is_local,
     open_storage,
-    read_json,
     remove,
     write_json,
 )
 
 logger = logging.getLogger("dglmnet")
+_HOLDER = record({"token": text(), "host": text(), "pid": whole()}, {"beat": whole()})
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 20.0
 
@@ -52,7 +55,7 @@ def _read_holder(fs: Any, path: str) -> dict[str, Any]:
     fs.invalidate_cache()
     try:
         with explained(display(fs, path)):
-            return read_json(fs, path)
+            return parse_record(fs.cat_file(path), _HOLDER)
     except (FileNotFoundError, ValueError):
         return {}
 
@@ -65,6 +68,7 @@ class ClaimKeeper:
         self.claim = Claim(path, uuid.uuid4().hex)
         self._stop = threading.Event()
         self._beat = 0
+        self.unreachable = False  # the store was gone when the claim was to be given back
         self._thread = threading.Thread(target=self._keep_fresh, name="dglmnet-claim", daemon=True)
 
     def take(self, *, takeover: bool) -> None:
@@ -92,6 +96,7 @@ class ClaimKeeper:
         except ClaimLost:
             return
         except (UserError, OSError) as error:
+            self.unreachable = True
             logger.warning("cannot give back %s: %s", display(self._fs, self.claim.path), error)
 
     def at_work(self) -> dict[str, Any] | None:
@@ -115,6 +120,14 @@ class ClaimKeeper:
         """Same machine: does the process exist. Elsewhere: does the claim change while we watch."""
         if is_local(self._fs) and holder.get("host") == socket.gethostname() and not _is_running(holder.get("pid")):
             return False
+        if holder:
+            logger.info(
+                "process %s on %s has claimed %s: watching for up to %g s whether it is alive",
+                holder.get("pid"),
+                holder.get("host"),
+                display(self._fs, self.claim.path),
+                PATIENCE_SECONDS,
+            )
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             time.sleep(0.5)
@@ -131,6 +144,17 @@ class ClaimKeeper:
                 self._write()
             except (UserError, OSError) as error:  # storage that is away for a moment; the next beat may get through
                 logger.warning("cannot refresh %s: %s", display(self._fs, self.claim.path), error)
+
+
+@contextmanager
+def claimed(url: str, options: dict[str, Any], path: str) -> Iterator[ClaimKeeper]:
+    """Hold the claim at `path` while the block runs; that of a dead process is taken over."""
+    keeper = ClaimKeeper(url, options, path)
+    keeper.take(takeover=True)
+    try:
+        yield keeper
+    finally:
+        keeper.release()
 
 
 def _is_running(pid: Any) -> bool:

@@ -13,15 +13,24 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future, as_completed
+from distributed import Client, Future
 from distributed.system import MEMORY_LIMIT
 
 from transforms.assign import assign_buckets
 from transforms.dataset import Dataset, open_dataset
-from transforms.errors import BadLine, UserError
+from transforms.errors import BadLine, ClusterLost, UserError
 from transforms.holdout import check_fraction
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
 from transforms.labels import MIXED_WEIGHTS, choose_positive, wrong_labels
+from transforms.liveness import (
+    ANSWER_SECONDS,
+    as_finished,
+    ask_scheduler,
+    ask_workers,
+    chosen_workers,
+    responsive_only,
+    share,
+)
 from transforms.mapreduce import (
     BAD_LINES_NAMED,
     BadSpotFound,
@@ -119,7 +128,10 @@ def _refuse_output_among_inputs(files: Iterable[InputFile], fs: Any, path: str) 
 
 @contextmanager
 def client_or_embedded(client: Client | None) -> Iterator[Client]:
-    """The client given, the current one, or an in-process cluster for as long as it is needed."""
+    """The client given, the current one, or an in-process cluster for as long as it is needed.
+
+    A worker that does not answer gets no tasks.
+    """
     if client is None:
         try:
             client = Client.current()
@@ -128,20 +140,22 @@ def client_or_embedded(client: Client | None) -> Iterator[Client]:
             with Client(processes=False, memory_limit=0, **pages) as embedded:
                 yield embedded
             return
-    yield client
+    with responsive_only(client):
+        yield client
 
 
 def cluster_resources(client: Client) -> Resources:
     """Threads of the cluster, and the memory that one thread of its smallest worker may use."""
 
-    def shape(dask_scheduler: Any) -> list[tuple[int, int, str]]:
-        return [(ws.nthreads, ws.memory_limit, ws.host) for ws in dask_scheduler.workers.values()]
+    def shape(dask_scheduler: Any) -> list[tuple[str, int, int]]:
+        return [(ws.address, ws.nthreads, ws.memory_limit) for ws in dask_scheduler.workers.values()]
 
-    workers: list[tuple[int, int, str]] = client.run_on_scheduler(shape)
+    chosen = chosen_workers()
+    workers = [row for row in ask_scheduler(client, shape) if chosen is None or row[0] in chosen]
     if not workers:
         raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
-    threads = sum(nthreads for nthreads, _, _ in workers)
-    memory = min((limit or MEMORY_LIMIT // threads * nthreads) // nthreads for nthreads, limit, _ in workers)
+    threads = sum(nthreads for _, nthreads, _ in workers)
+    memory = min((limit or MEMORY_LIMIT // threads * nthreads) // nthreads for _, nthreads, limit in workers)
     return Resources(threads, memory)
 
 
@@ -183,7 +197,7 @@ def reduce_fragments(
     catalogue = _catalogue(mapped, blocks, plan)
     owner = assign_buckets(bucket_nnz, plan.partitions)
     # On every worker: Dask would otherwise run all Reduce tasks where the one copy is.
-    shared = client.scatter(catalogue, hash=False, broadcast=True)
+    shared = share(client, catalogue)
     progress.phase("reduce", int(bucket_nnz.sum()), "nonzeros")
     with _tasks(client, job, write_labels, [(shared,)]) as results:
         labels = next(results)[1]
@@ -220,7 +234,7 @@ def as_they_finish(client: Client, futures: Sequence[Future]) -> Iterator[Iterat
     position = {future.key: k for k, future in enumerate(futures)}
 
     def results() -> Iterator[tuple[int, Any]]:
-        for future, result in as_completed(futures, loop=client.loop, with_results=True):
+        for future, result in as_finished(client, futures):
             yield position[future.key], result
             future.release()
 
@@ -233,14 +247,20 @@ def as_they_finish(client: Client, futures: Sequence[Future]) -> Iterator[Iterat
 
 
 def _drain(client: Client, keys: set[str], patience: float = 60.0) -> None:
-    """Wait until no worker knows any of these tasks (cancelling does not stop one that runs)."""
+    """Wait until no worker knows any of these tasks (cancelling does not stop one that runs).
+
+    A worker that does not answer is not waited for: if it comes back, the claim keeps its tasks from writing.
+    """
 
     def known(dask_worker: Any) -> list[str]:
         return [str(key) for key in (*dask_worker.state.tasks, *dask_worker.active_threads.values())]
 
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        on_workers = client.run(known, on_error="ignore")
+        try:
+            on_workers, _ = ask_workers(client, known, patience=ANSWER_SECONDS)
+        except ClusterLost:
+            return
         if not any(keys.intersection(tasks) for tasks in on_workers.values()):
             return
         time.sleep(0.02)

@@ -5,9 +5,9 @@ An Arrow large_list column is a CSC matrix: its offsets are indptr, its child is
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,89 +16,183 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.errors import DatasetError
-from transforms.labels import LABELS_PARQUET, Labels, read_label_file
-from transforms.parts import Csc, PartInfo
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, redact
+from transforms.labels import LABELS_PARQUET, Labels, checked_labels
+from transforms.parts import PART_SCHEMA, Csc, PartInfo, hash_ids, part_name, part_schema
+from transforms.plan import INPUTS_SCHEMA, OPTIONS_SCHEMA
+from transforms.schema import (
+    SHA256,
+    Check,
+    Mismatch,
+    flag,
+    listed,
+    number,
+    read_record,
+    record,
+    shown,
+    text,
+    whole,
+)
+from transforms.storage import StorageOptions, decode_parquet, display, explained, is_local, open_storage, redact
+from transforms.validation import LARGEST_ID, refuse_malformed, refuse_nulls, refuse_other_columns
+from transforms.verify import Expected, read_verified, unhashed, verified
 from transforms.version import FORMAT_VERSION
 
 DATASET_JSON = "dataset.json"
+MAX_EXAMPLES = 2**31 - 1  # they are numbered by int32
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One feature partition: S_m of the paper, X_m on disk."""
+    """One feature partition: S_m of the paper, X_m on disk.
+
+    Whatever it gives was checked: the file against its checksum (transforms/verify.py), the columns against what
+    kernels take for granted (transforms/validation.py). DatasetError names the file and what is wrong with it.
+    """
 
     url: str = field(repr=False)  # may hold a password
     options: StorageOptions
     info: PartInfo
+    n: int  # examples of the data set
+    session: str = field(repr=False)  # of the opening of the data set: a file is hashed once in each
 
     def read(self, bound_above: float | None = None) -> Csc:
         """The partition, or the features with bound > bound_above: a prefix; row groups behind it stay unread."""
-        with self._open() as file:
-            groups = list(range(self._groups(file, bound_above)))
-            # Older Arrow cannot read no row groups at all.
-            table = file.read_row_groups(groups) if groups else file.schema_arrow.empty_table()
-            return _prefix(_to_csc(table), bound_above)
+        with self._open() as part:
+            return _prefix(part.read(range(part.groups_above(bound_above))), bound_above)
 
     def stream(self, bound_above: float | None = None) -> Iterator[Csc]:
         """The same features in the same order, one row group at a time."""
-        with self._open() as file:
-            for group in range(self._groups(file, bound_above)):
-                yield _prefix(_to_csc(file.read_row_group(group)), bound_above)
+        with self._open() as part:
+            before = BEFORE_ALL
+            for group in range(part.groups_above(bound_above)):
+                csc = part.read([group], before)
+                yield _prefix(csc, bound_above)
+                if csc.features.size:
+                    before = float(csc.bounds[-1]), int(csc.features[-1])
 
     def read_groups(self, chosen: Iterable[int]) -> Iterator[Csc]:
         """These row groups, each read when it is asked for."""
-        with self._open() as file:
+        with self._open() as part:
             for group in chosen:
-                yield _to_csc(file.read_row_group(group))
+                yield part.read([group])
 
     def read_bounds(self) -> list[np.ndarray]:
         """The bounds alone, of each row group."""
-        with self._open() as file:
-            groups = range(file.metadata.num_row_groups)
-            return [file.read_row_group(group, columns=["bound"])["bound"].to_numpy() for group in groups]
-
-    def read_counts(self) -> np.ndarray:
-        """The nonzeros of each feature, as the part itself counts them."""
-        with self._open() as file:
-            return _read_column(file, "nnz")
+        with self._open() as part:
+            return part.read_bounds()
 
     def read_features(self) -> np.ndarray:
-        """The feature ids alone, in the order of the rows."""
-        with self._open() as file:
-            return _read_column(file, "feature")
+        """The feature ids alone, in the order of the rows. They have a checksum of their own: the rest stays unread."""
+        with self._open(verified if self.info.features_sha256 is None else unhashed) as part:
+            return part.read_features()
 
     @contextmanager
-    def _open(self) -> Iterator[pq.ParquetFile]:
+    def _open(self, how: Callable[..., AbstractContextManager[Any]] = verified) -> Iterator[_OpenPart]:
         """The Parquet file; whatever is wrong with it comes out as one sentence that names it."""
         fs, path = open_storage(self.url, self.options)
+        where = display(fs, path)
+        expected = Expected(self.info.bytes, self.info.sha256, self.session)
         try:
-            # Row groups are asked for one after another on a disk, in a few large requests elsewhere.
-            source = path if is_local(fs) else fs.open(path, "rb", cache_type="none")
-            with pq.ParquetFile(source, pre_buffer=not is_local(fs)) as file:
-                yield file
+            with (
+                explained(where),
+                how(fs, path, expected) as source,
+                # Row groups are asked for one after another on a disk, in a few large requests elsewhere.
+                pq.ParquetFile(source, pre_buffer=not is_local(fs)) as file,
+            ):
+                yield _OpenPart(file, self.info, self.n)
         except FileNotFoundError:
-            raise DatasetError(f"{display(fs, path)}: this part of the data set is missing: convert again") from None
-        except (pa.ArrowInvalid, pa.ArrowIOError, OSError) as error:
-            raise DatasetError(f"{display(fs, path)}: this part is damaged ({error}): convert again") from error
+            raise DatasetError(f"{where}: this part of the data set is missing: convert again") from None
+        except UNREADABLE as error:
+            raise DatasetError(f"{where}: this part is damaged ({one_line(error)}): convert again") from error
 
-    def _groups(self, file: pq.ParquetFile, bound_above: float | None) -> int:
-        """How many row groups, from the first, hold a feature with bound > bound_above."""
-        total: int = file.metadata.num_row_groups
-        if bound_above is None:
-            return total
-        column = file.schema_arrow.names.index("bound")
-        for group in range(total):
-            statistics = file.metadata.row_group(group).column(column).statistics
-            if statistics is not None and statistics.max <= bound_above:
+
+BEFORE_ALL = (np.inf, -1)  # bound and id that may stand before any row
+UNREADABLE = (pa.ArrowException, OSError, ValueError)  # what comes of a file that is not what it should be
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, in at most a line."""
+    words = " ".join(str(error).split())
+    return words if len(words) <= 200 else f"{words[:200]}…"
+
+
+class _OpenPart:
+    """A part's Parquet file, its layout checked against dataset.json before anything is decoded."""
+
+    def __init__(self, file: pq.ParquetFile, info: PartInfo, n: int) -> None:
+        self._file, self._info, self._n = file, info, n
+        refuse_other_columns(file.schema_arrow, part_schema(info.values))
+        found = file.metadata
+        if (found.num_row_groups, found.num_rows) != (info.row_groups, info.features):
+            raise Mismatch(
+                f"{found.num_rows} features in {found.num_row_groups} row groups, expected {info.features} in "
+                f"{info.row_groups}"
+            )
+        self._nnz = [self._entries(group) for group in range(info.row_groups)]
+        if sum(self._nnz) != info.nnz:
+            raise Mismatch(f"{sum(self._nnz)} nonzeros, expected {info.nnz}")
+
+    def read(self, groups: Sequence[int], before: tuple[float, int] = BEFORE_ALL) -> Csc:
+        """Some row groups, one after another."""
+        # Older Arrow cannot read no row groups at all.
+        table = self._file.read_row_groups(list(groups)) if groups else self._file.schema_arrow.empty_table()
+        refuse_nulls(table)
+        csc, counts = _to_csc(table)
+        if csc.indices.size != sum(self._nnz[group] for group in groups):
+            raise Mismatch("it holds other numbers of nonzeros than its own footer says")
+        refuse_malformed(csc, counts, self._n, before)
+        return csc
+
+    def read_bounds(self) -> list[np.ndarray]:
+        groups = range(self._info.row_groups)
+        found = [self._column("bound", [group]) for group in groups]
+        bounds = np.concatenate([np.empty(0), *found])
+        if not (np.isfinite(bounds).all() and (bounds >= 0).all()):
+            raise Mismatch("bounds that are negative or not finite")
+        if (np.diff(bounds) > 0).any():
+            raise Mismatch("features are not sorted by falling bound and rising id")
+        if float(bounds.max(initial=0.0)) != self._info.largest_bound:
+            raise Mismatch(f"its largest bound is {bounds.max(initial=0.0)}, expected {self._info.largest_bound}")
+        return found
+
+    def read_features(self) -> np.ndarray:
+        features = self._column("feature", list(range(self._info.row_groups)))
+        if features.size and (features.min() < 0 or features.max() > LARGEST_ID):
+            raise Mismatch(f"feature ids outside 0..{LARGEST_ID}")
+        if self._info.features_sha256 not in (None, hash_ids(features)):
+            raise Mismatch("the checksum of its feature ids differs")
+        return features
+
+    def groups_above(self, bound: float | None) -> int:
+        """How many row groups, from the first, hold a feature with a larger bound."""
+        if bound is None:
+            return self._info.row_groups
+        for group in range(self._info.row_groups):
+            statistics = self._file.metadata.row_group(group).column(_BOUND_COLUMN).statistics
+            if statistics is not None and statistics.has_min_max and statistics.max <= bound:
                 return group
-        return total
+        return self._info.row_groups
+
+    def _column(self, name: str, groups: list[int]) -> np.ndarray:
+        """One column that is not a list."""
+        table = self._file.read_row_groups(groups, columns=[name]) if groups else self._empty(name)
+        refuse_nulls(table)
+        column: np.ndarray = table[name].to_numpy()
+        return column
+
+    def _empty(self, name: str) -> pa.Table:
+        return self._file.schema_arrow.empty_table().select([name])
+
+    def _entries(self, group: int) -> int:
+        """Nonzeros in a row group, by the footer: each list has one at least."""
+        found = self._file.metadata.row_group(group)
+        counts = {found.column(k).num_values for k in range(_BOUND_COLUMN + 1, found.num_columns)}
+        if len(counts) != 1:
+            raise Mismatch("examples and values differ in length")
+        return int(counts.pop())
 
 
-def _read_column(file: pq.ParquetFile, name: str) -> np.ndarray:
-    table = file.read(columns=[name]) if file.metadata.num_row_groups else file.schema_arrow.empty_table()
-    column: np.ndarray = table[name].to_numpy()
-    return column
+_BOUND_COLUMN = 2
 
 
 def _prefix(csc: Csc, bound_above: float | None) -> Csc:
@@ -115,7 +209,9 @@ def _prefix(csc: Csc, bound_above: float | None) -> Csc:
     )
 
 
-def _to_csc(table: pa.Table) -> Csc:
+def _to_csc(table: pa.Table) -> tuple[Csc, np.ndarray]:
+    """The arrays of a table of the right columns, viewed; beside them its own count of each feature's nonzeros."""
+
     def column(name: str) -> pa.Array:
         chunked = table[name]
         return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
@@ -123,18 +219,23 @@ def _to_csc(table: pa.Table) -> Csc:
     examples = column("examples")
     if len(examples) == 0:
         data = np.empty(0, dtype=np.float32) if "values" in table.column_names else None
-        return Csc(np.empty(0, np.int64), np.empty(0), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), data)
+        none = np.empty(0, np.int64)
+        return Csc(none, np.empty(0), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), data), none
     indptr = examples.offsets.to_numpy(zero_copy_only=True)
-    data = column("values").values.to_numpy(zero_copy_only=True) if "values" in table.column_names else None
-    if data is not None and data.size != len(examples.values):
-        raise pa.ArrowInvalid("examples and values differ in length")
-    return Csc(
+    data = None
+    if "values" in table.column_names:
+        values = column("values")
+        if not np.array_equal(values.offsets.to_numpy(zero_copy_only=True), indptr):
+            raise Mismatch("examples and values differ in length")
+        data = values.values.to_numpy(zero_copy_only=True)
+    csc = Csc(
         column("feature").to_numpy(zero_copy_only=True),
         column("bound").to_numpy(zero_copy_only=True),
         indptr,
         examples.values.to_numpy(zero_copy_only=True),
         data,
     )
+    return csc, column("nnz").to_numpy(zero_copy_only=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,6 +245,7 @@ class Dataset:
     url: str  # may hold a password: show `name` instead
     options: StorageOptions
     description: dict[str, Any]
+    session: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)  # of this opening
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}: {self.n:,} examples, {self.p:,} features, {self.nnz:,} nonzeros)"
@@ -175,63 +277,108 @@ class Dataset:
     def partitions(self) -> list[Partition]:
         base = self.url.rstrip("/")
         return [
-            Partition(f"{base}/{info['file']}", self.options, PartInfo(**info))
+            Partition(f"{base}/{info['file']}", self.options, PartInfo.from_json(info), self.n, self.session)
             for info in self.description["partitions"]
         ]
 
     def labels(self) -> Labels:
         """Labels (int8, -1 or +1) and example weights (float32), or None if there are none."""
-        fs, path = open_storage(self.url, self.options)
-        where = f"{display(fs, path)}/{LABELS_PARQUET}"
+        fs, path = open_storage(f"{self.url.rstrip('/')}/{LABELS_PARQUET}", self.options)
+        where, info = display(fs, path), self.description["labels"]
         try:
-            labels, weights = read_label_file(fs, path)
+            with explained(where):
+                content = read_verified(fs, path, Expected(info["bytes"], info["sha256"], self.session))
+            return checked_labels(decode_parquet(content), info, self.n)
         except FileNotFoundError:
             raise DatasetError(f"{where}: missing: convert again") from None
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DatasetError(f"{where}: damaged ({error}): convert again") from error
-        if labels.size != self.n:
-            raise DatasetError(f"{where}: {labels.size} labels for {self.n} examples: convert again")
-        return labels, weights
+        except UNREADABLE as error:
+            raise DatasetError(f"{where}: damaged ({one_line(error)}): convert again") from error
 
 
 def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dataset:
     """Open a data set made by convert_libsvm or from_arrays. Raises DatasetError, saying what is wrong."""
     options = StorageOptions(storage_options or {})
     fs, path = open_storage(url, options)
-    where = display(fs, path)
+    fs.invalidate_cache()
     try:
-        fs.invalidate_cache()
-        with explained(where):
-            description = json.loads(fs.cat_file(f"{path}/{DATASET_JSON}"))
+        return Dataset(url, options, read_description(fs, path))
     except (FileNotFoundError, NotADirectoryError):
-        raise DatasetError(f"{where}: not a data set: {_why_not(fs, path)}") from None
-    except ValueError as error:
-        raise DatasetError(f"{where}/{DATASET_JSON}: damaged ({error}): convert again") from None
-    if not isinstance(description, dict) or description.get("format") != "dglmnet":
-        raise DatasetError(f"{where}/{DATASET_JSON}: not the description of a dglmnet data set")
-    version = description.get("format_version")
-    if version != FORMAT_VERSION:
-        newer = isinstance(version, int) and version > FORMAT_VERSION
-        remedy = "update dglmnet" if newer else "convert again"
-        raise DatasetError(f"{where}: format version {version}, but this dglmnet reads {FORMAT_VERSION}: {remedy}")
-    _refuse_incomplete(description, f"{where}/{DATASET_JSON}")
-    return Dataset(url, options, description)
+        raise DatasetError(f"{display(fs, path)}: not a data set: {_why_not(fs, path)}") from None
 
 
-_REQUIRED = {"examples": int, "features": int, "nnz": int, "labels": dict, "partitions": list, "label_map": dict}
+def read_description(fs: Any, path: str) -> dict[str, Any]:
+    """dataset.json of the folder at `path`, if all of it is as it must be; DatasetError says what is not."""
+    check = _description_check(display(fs, path))
+    return read_record(fs, f"{path}/{DATASET_JSON}", check, "convert again", DatasetError)
 
 
-def _refuse_incomplete(description: dict[str, Any], where: str) -> None:
-    """A description must have what the rest of the code takes for granted."""
-    for key, kind in _REQUIRED.items():
-        if not isinstance(description.get(key), kind):
-            raise DatasetError(f"{where}: damaged ({key} is missing or of the wrong type): convert again")
-    try:
-        for part in description["partitions"]:
-            PartInfo(**part)
-        description["labels"]["weighted"], description["label_map"]["+1"], description["label_map"]["-1"]
-    except (TypeError, KeyError) as error:
-        raise DatasetError(f"{where}: damaged ({error}): convert again") from None
+_LABELS = record(
+    {
+        "file": text(choices=(LABELS_PARQUET,)),
+        "bytes": whole(),
+        "sha256": text(SHA256),
+        "weighted": flag,
+        "negatives": whole(),
+        "positives": whole(),
+    }
+)
+LABEL_MAP = record({"-1": number(), "+1": number()})
+_DESCRIPTION = record(
+    {
+        "examples": whole(1, MAX_EXAMPLES),
+        "features": whole(),
+        "nnz": whole(),
+        "label_map": LABEL_MAP,
+        "index_base": whole(high=1),
+        "labels": _LABELS,
+        "partitions": listed(PART_SCHEMA),
+        "inputs": INPUTS_SCHEMA,
+        "bad_lines": record({"count": whole(), "first": listed(text())}),
+    },
+    {"plan": OPTIONS_SCHEMA},
+)
+
+
+def _description_check(where: str) -> Check:
+    """All that can be said of dataset.json alone: its format, its fields, and counts that must agree."""
+
+    def check(description: dict[str, Any], place: str) -> None:
+        if description.get("format") != "dglmnet":
+            raise DatasetError(f"{where}/{DATASET_JSON}: not the description of a dglmnet data set")
+        version = description.get("format_version")
+        if type(version) is not int or version != FORMAT_VERSION:
+            newer = isinstance(version, int) and version > FORMAT_VERSION
+            remedy = "update dglmnet" if newer else "convert again"
+            raise DatasetError(
+                f"{where}: format version {shown(version)}, but this dglmnet reads {FORMAT_VERSION}: {remedy}"
+            )
+        _DESCRIPTION(description, place)
+        _refuse_untrue(description)
+
+    return check
+
+
+def _refuse_untrue(description: dict[str, Any]) -> None:
+    """Counts that stand in two places must agree; each part has the name of its place, so that none is there twice."""
+    parts, labels = description["partitions"], description["labels"]
+    for name in ("features", "nnz"):
+        total = sum(part[name] for part in parts)
+        if description[name] != total:
+            raise Mismatch(f"{name} is {description[name]}, but the parts have {total}")
+    total = labels["negatives"] + labels["positives"]
+    if description["examples"] != total:
+        raise Mismatch(f"examples is {description['examples']}, but there are {total} labels")
+    if labels["weighted"]:
+        record({"weight_of_negatives": number(), "weight_of_positives": number()})(labels, "labels")
+    if not parts:
+        raise Mismatch("partitions must not be empty")
+    if description["bad_lines"]["count"] and not description["bad_lines"]["first"]:
+        raise Mismatch("bad_lines counts some, but names none")
+    for k, part in enumerate(parts):
+        if part["file"] != part_name(k):
+            raise Mismatch(f"partitions[{k}].file must be {part_name(k)}, found {part['file']}")
+    if description["label_map"]["-1"] == description["label_map"]["+1"]:
+        raise Mismatch("label_map gives -1 and +1 the same label")
 
 
 def _why_not(fs: Any, path: str) -> str:

@@ -7,6 +7,21 @@ class UserError(Exception):
     """Bad use or bad input, told in one line."""
 
 
+class ClusterLost(Exception):
+    """A part of the cluster went away in the middle of the work: which one, and what to do about it."""
+
+    def __init__(self, what: str, remedy: str = "Then run the same command again") -> None:
+        super().__init__(what, remedy)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what}{'' if self.what.endswith('?') else '.'} {self.args[1]}"
+
+
+class WorkerLost(ClusterLost):
+    """A worker is gone, or is there and does not answer."""
+
+
 class StoreUnreachable(UserError):
     """A store that does not answer: there is no use in asking it anything more."""
 

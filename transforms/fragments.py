@@ -17,7 +17,9 @@ import numpy as np
 from numba import njit
 
 from transforms.assign import order_by_bucket
+from transforms.errors import UserError
 from transforms.parser import BadSpot, Parsed
+from transforms.schema import Check, listed, parse, record, text, whole
 from transforms.storage import display, explained, read_ranges
 
 MAGIC = b"dglmfrg2"
@@ -32,6 +34,8 @@ HEADER = np.dtype(
         ("label_files", "<i8", (2,)),  # position among the block's files of the first that has this label
     ]
 )
+_SPOT: dict[str, Check] = {"line": whole(), "column": whole(), "text": text(), "expected": text(), "file": whole()}
+_SPOTS = listed(record(_SPOT))
 DIRECTORY = np.dtype([("features", "<u4"), ("nnz", "<u4")])
 
 
@@ -200,15 +204,26 @@ def find_fragment(fs: Any, path: str, plan: bytes) -> Fragment | None:
         return None
     head, end = read_ranges(fs, [path, path], [0, size - len(MAGIC)], [HEADER.itemsize, size])
     fragment = Fragment(path, np.frombuffer(head, dtype=HEADER).reshape(()))
-    whole = end == MAGIC and head.startswith(MAGIC) and fragment.layout()[-1] + len(MAGIC) == size
-    return fragment if whole and fragment.header["plan"] == plan.rstrip(b"\0") else None
+    complete = end == MAGIC and head.startswith(MAGIC) and _is_sound(fragment.header)
+    complete = complete and fragment.layout()[-1] + len(MAGIC) == size
+    return fragment if complete and fragment.header["plan"] == plan.rstrip(b"\0") else None
+
+
+def _is_sound(header: np.ndarray) -> bool:
+    """Can a layout be computed from these numbers?"""
+    numbers = [int(header[name]) for name in _NUMBERS + _SIZES]
+    sizes = int(header["example_bytes"]) in (2, 4) and int(header["value_bytes"]) in (0, 4)
+    labels = int(header["labels"]) <= 2 and bool(np.isfinite(header["label_values"]).all())
+    return sizes and min(numbers) >= 0 and labels and bool((header["label_files"] >= 0).all())
 
 
 def read_notes(fs: Any, fragment: Fragment) -> list[BadSpot]:
-    """The first bad lines of the block, if any were skipped."""
+    """The first bad lines of the block, if any were skipped. Raises ValueError if they are not what they must be."""
     at = fragment.layout()
     raw = read_ranges(fs, [fragment.path], [at[7]], [at[8]])[0] if at[8] > at[7] else b"[]"
-    return [BadSpot(**spot) for spot in json.loads(raw)]
+    spots = parse(raw)
+    _SPOTS(spots, "notes")
+    return [BadSpot(**{name: spot[name] for name in _SPOT}) for spot in spots]
 
 
 def read_bucket_nnz(fs: Any, fragment: Fragment) -> np.ndarray:
@@ -225,7 +240,10 @@ def read_labels(fs: Any, fragments: Sequence[Fragment]) -> list[tuple[np.ndarray
     pieces = read_ranges(fs, paths, [at[5] for at in layouts], [at[7] for at in layouts])
     result = []
     for fragment, piece in zip(fragments, pieces, strict=True):
-        labels = fragment.label_values[np.frombuffer(piece, np.uint8, fragment.rows)]
+        codes = np.frombuffer(piece, np.uint8, fragment.rows)
+        if codes.size and codes.max() >= fragment.label_values.size:
+            raise _damaged(fragment)
+        labels = fragment.label_values[codes]
         weights = np.frombuffer(piece[fragment.rows :], np.float32) if fragment.header["weighted"] else None
         result.append((labels, weights))
     return result
@@ -290,5 +308,22 @@ def read_runs(fs: Any, fragments: Sequence[Fragment], offsets: Sequence[int], sp
         )
         if run.features.size != features or run.examples.size != nnz:
             raise OSError(f"{fragment.path}: cut off while it was read")
+        if not _is_within(run, fragment.rows):
+            raise _damaged(fragment)
         runs.append(run)
     return runs
+
+
+def _is_within(run: Run, rows: int) -> bool:
+    """May kernels use these numbers as sizes and places?"""
+    return bool(
+        run.features.min() >= 0
+        and run.counts.min() >= 0
+        and run.counts.sum(dtype=np.int64) == run.examples.size
+        and run.examples.min(initial=0) >= 0
+        and run.examples.max(initial=0) < max(rows, 1)
+    )
+
+
+def _damaged(fragment: Fragment) -> UserError:
+    return UserError(f"{fragment.path}: damaged: start over with --overwrite")

@@ -89,7 +89,7 @@ class _Reader(FileReader):  # type: ignore[misc]
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         super().seek(offset, whence)
-        return self.tell()
+        return int(self.tell())
 
     def readinto(self, buffer: Any) -> int:
         data = self.read(len(buffer))
@@ -115,7 +115,10 @@ class _Writer(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        return self._content.write(data)
+        try:
+            return self._content.write(data)
+        except OSError as error:  # a full disk: this machine's, not HDFS
+            raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None
 
     def tell(self) -> int:
         return self._content.tell()

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.errors import UserError
+from transforms.schema import Mismatch
 from transforms.storage import create_hashed, read_parquet
+from transforms.validation import refuse_nulls, refuse_other_columns
 
 LABELS_PARQUET = "labels.parquet"
 LABELS_LISTED = 10
@@ -42,9 +44,7 @@ def choose_positive(values: list[float], positive_label: float | None) -> float:
 
 def write_label_file(fs: Any, folder: str, chunks: Iterable[Labels], *, weighted: bool) -> dict[str, Any]:
     """Write labels chunk by chunk; returns what dataset.json says of them."""
-    fields = [pa.field("label", pa.int8(), nullable=False)]
-    fields += [pa.field("weight", pa.float32(), nullable=False)] if weighted else []
-    schema = pa.schema(fields)
+    schema = _schema(weighted)
     counts, sums = np.zeros(2, dtype=np.int64), np.zeros(2)
     with create_hashed(fs, f"{folder}/{LABELS_PARQUET}") as file:
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
@@ -58,6 +58,29 @@ def write_label_file(fs: Any, folder: str, chunks: Iterable[Labels], *, weighted
         info = {"file": LABELS_PARQUET, "bytes": file.size, "sha256": file.sha256, "weighted": weighted}
     info |= {"negatives": int(counts[0]), "positives": int(counts[1])}
     return info | ({"weight_of_negatives": sums[0], "weight_of_positives": sums[1]} if weighted else {})
+
+
+def _schema(weighted: bool) -> pa.Schema:
+    fields = [pa.field("label", pa.int8(), nullable=False)]
+    return pa.schema(fields + ([pa.field("weight", pa.float32(), nullable=False)] if weighted else []))
+
+
+def checked_labels(table: pa.Table, info: dict[str, Any], n: int) -> Labels:
+    """The labels of a data set, if they are what dataset.json says of them; raises Mismatch if not."""
+    refuse_other_columns(table.schema, _schema(info["weighted"]))
+    refuse_nulls(table)
+    labels: np.ndarray = table["label"].to_numpy()
+    if labels.size != n:
+        raise Mismatch(f"{labels.size} labels for {n} examples")
+    positives, negatives = int((labels == 1).sum()), int((labels == -1).sum())
+    if positives + negatives != n:
+        raise Mismatch("labels other than -1 and +1")
+    if positives != info["positives"]:
+        raise Mismatch(f"{positives} positive labels, expected {info['positives']}")
+    weights = table["weight"].to_numpy() if info["weighted"] else None
+    if weights is not None and not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise Mismatch("weights that are negative or not finite")
+    return labels, weights
 
 
 def read_label_file(fs: Any, folder: str) -> Labels:

@@ -31,12 +31,20 @@ from transforms.holdout import training_part
 from transforms.inputs import Block
 from transforms.labels import MIXED_WEIGHTS, Labels, read_label_file, write_label_file, wrong_labels
 from transforms.parser import BadSpot, Parsed, bad_line, join, parse, trimmed
-from transforms.parts import PartInfo, merge_runs, write_part
+from transforms.parts import PART_SCHEMA, PartInfo, merge_runs, part_name, write_part
 from transforms.plan import BYTES_PER_NONZERO, Recipe
 from transforms.reading import Limits, read_lines
-from transforms.storage import StorageOptions, open_storage, read_json, write_json
+from transforms.schema import parse_record, record, text, whole
+from transforms.storage import StorageOptions, open_storage, sha256_of, write_json
 
 BAD_LINES_NAMED = 10
+_PIECES = record({"pieces": whole(), "plan": text()})
+
+
+def _part_note(value: Any, place: str) -> None:
+    """What is noted beside a part that is finished."""
+    PART_SCHEMA(value, place)
+    record({"plan": text()})(value, place)
 
 
 @dataclass(frozen=True)
@@ -85,14 +93,14 @@ def parse_block(
     """Read a block and parse it; bad lines are counted and the first of them noted, or the first one is raised."""
     skip = on_bad_line == "skip"
     file = lines = 0
-    for text in read_lines(block, options, limits, skip=skip):
-        if text.file != file:
-            file, lines = text.file, 0
-        if text.flaw:
-            parsed = bad_line(text.flaw)
+    for piece in read_lines(block, options, limits, skip=skip):
+        if piece.file != file:
+            file, lines = piece.file, 0
+        if piece.flaw:
+            parsed = bad_line(piece.flaw)
         else:
             keep = BAD_LINES_NAMED if skip else 1
-            parsed = parse(text.array, text.size, zero_based=zero_based, bad_lines=keep)
+            parsed = parse(piece.array, piece.size, zero_based=zero_based, bad_lines=keep)
         # The parser counts lines from the piece of text it is given; people count them from the file's start.
         spots = [replace(spot, line=spot.line + lines, file=file) for spot in parsed.bad]
         if spots and not skip:
@@ -118,13 +126,12 @@ def map_block(job: Job, block: Block) -> list[Mapped]:
 
 def _batches(job: Job, block: Block) -> Iterator[list[Piece]]:
     """The block's pieces as they go into fragments: all into one, but compressed text into several if it is much."""
-    plan = job.plan
-    limits = Limits(plan.block_size, plan.max_line_bytes)
-    pieces = parse_block(block, job.options, limits, zero_based=plan.zero_based, on_bad_line=plan.on_bad_line)
-    most = 0 if len(block.spans) == 1 else plan.block_size // BYTES_PER_NONZERO
+    limits = Limits(job.plan.block_size, job.plan.max_line_bytes)
+    zero_based, on_bad_line = job.plan.zero_based, job.plan.on_bad_line
     batch: list[Piece] = []
     nonzeros = 0
-    for piece in pieces:
+    most = 0 if len(block.spans) == 1 else job.plan.block_size // BYTES_PER_NONZERO
+    for piece in parse_block(block, job.options, limits, zero_based=zero_based, on_bad_line=on_bad_line):
         batch.append(piece)
         nonzeros += piece.parsed.ids.size
         if block.compressed and nonzeros >= most:
@@ -179,7 +186,7 @@ def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
     pieces = 1
     if block.compressed:
         try:
-            pieces = read_json(fs, _pieces_path(job, block))["pieces"]
+            pieces = parse_record(fs.cat_file(_pieces_path(job, block)), _PIECES)["pieces"]
         except (FileNotFoundError, ValueError):
             return None
     results = []
@@ -187,8 +194,19 @@ def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
         fragment = find_fragment(fs, _fragment_path(job, block, piece), job.plan.fingerprint.encode())
         if fragment is None or (fragment.header["bad"] and not _same_bad_lines(job, fragment)):
             return None
-        results.append(Mapped(fragment, read_bucket_nnz(fs, fragment), read_notes(fs, fragment)))
+        try:
+            results.append(Mapped(fragment, read_bucket_nnz(fs, fragment), read_notes(fs, fragment)))
+        except ValueError:  # damaged: it is made again
+            return None
+        if not _names_files_of(block, results[-1]):
+            return None
     return results
+
+
+def _names_files_of(block: Block, mapped: Mapped) -> bool:
+    """Are the files that a fragment speaks of among those of the block?"""
+    files: list[int] = [*mapped.fragment.header["label_files"].tolist(), *(spot.file for spot in mapped.spots)]
+    return max(files) < len(block.spans)
 
 
 def _same_bad_lines(job: Job, fragment: Fragment) -> bool:
@@ -274,12 +292,12 @@ def reduce_partition(job: Job, index: int, catalogue: Catalogue, spans: np.ndarr
 
 def _already_reduced(fs: Any, job: Job, index: int) -> PartInfo | None:
     """The part from an earlier run, if it was finished and is still there."""
-    path = f"{job.folder}/part-{index:05d}.parquet"
+    path = f"{job.folder}/{part_name(index)}"
     try:
-        note = read_json(fs, f"{path}.json")
-        size = fs.info(path)["size"]
+        note = parse_record(fs.cat_file(f"{path}.json"), _part_note)
+        same = note["plan"] == job.plan.fingerprint and fs.info(path)["size"] == note["bytes"]
+        if not same or note["file"] != part_name(index) or sha256_of(fs, path) != note["sha256"]:
+            return None
     except (FileNotFoundError, ValueError):
         return None
-    if note.pop("plan") != job.plan.fingerprint or size != note["bytes"]:
-        return None
-    return PartInfo(**note)
+    return PartInfo.from_json(note)

@@ -6,6 +6,7 @@ one is complete; then its dataset.json goes first, so that at no moment old and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from transforms.claim import ClaimKeeper
-from transforms.dataset import DATASET_JSON
+from transforms.dataset import DATASET_JSON, read_description
 from transforms.errors import ClaimLost, OutputExists, StoreUnreachable
 from transforms.labels import LABELS_PARQUET
 from transforms.parts import PartInfo
-from transforms.plan import Plan, refuse_other_plan
+from transforms.plan import PLAN_SCHEMA, Plan, refuse_other_plan
+from transforms.schema import listed, parse_object, read_record, record, shown, text
 from transforms.storage import (
     StorageOptions,
     display,
@@ -25,39 +27,50 @@ from transforms.storage import (
     make_folder,
     move,
     open_storage,
-    read_json,
     remove,
     remove_empty_folder,
+    remove_leftovers,
     write_json,
 )
 from transforms.version import FORMAT_VERSION, __version__
 
 TEMPORARY = "_temporary"
 PLAN_JSON, CLAIM_JSON, COMMIT_JSON = "plan.json", "claim.json", "commit.json"
+_FILE_NAME = re.compile(rf"{re.escape(LABELS_PARQUET)}|part-[0-9]{{5,}}\.parquet")
+_COMMIT = record({"files": listed(text(_FILE_NAME))})
 
 
 def is_finished(fs: Any, path: str, wanted: dict[str, Any], *, resume: bool, overwrite: bool) -> bool:
     """Does --resume find the data set complete? Raises if something is there and nothing was said about it."""
-    fs.invalidate_cache()
-    with explained(display(fs, path)):
-        is_file = fs.isfile(path)
-    if is_file:
-        raise OutputExists(f"{display(fs, path)}: is a file; the output is a folder")
-    if not fs.exists(f"{path}/{DATASET_JSON}"):
-        left = fs.exists(f"{path}/{TEMPORARY}")
-        if left and not (resume or overwrite):
-            remedy = "continue it with --resume or start over with --overwrite"
-            raise OutputExists(f"{display(fs, path)}: the folder holds an unfinished conversion: {remedy}")
-        if not left and fs.exists(path) and fs.ls(path, detail=False):
-            raise OutputExists(f"{display(fs, path)}: the folder holds other files: choose an empty folder")
+    where = display(fs, path)
+    with explained(where):
+        complete = _is_complete(fs, path, where, begun_is_fine=resume or overwrite)
+    if not complete:
         return False
     if overwrite:
+        _old_files(fs, path)  # refused now, not when the work is done
         return False
     if not resume:
-        raise OutputExists(f"{display(fs, path)}: a data set is there already: replace it with --overwrite")
-    stored = read_json(fs, f"{path}/{DATASET_JSON}")
-    refuse_other_plan(stored.get("plan", {}) | {"inputs": stored.get("inputs")}, wanted, display(fs, path))
+        raise OutputExists(f"{where}: a data set is there already: replace it with --overwrite")
+    stored = read_description(fs, path)
+    refuse_other_plan(stored.get("plan", {}) | {"inputs": stored.get("inputs")}, wanted, where)
     return True
+
+
+def _is_complete(fs: Any, path: str, where: str, *, begun_is_fine: bool) -> bool:
+    """Is there a data set? Raises if there is something else that it must not replace."""
+    fs.invalidate_cache()
+    if fs.isfile(path):
+        raise OutputExists(f"{where}: is a file; the output is a folder")
+    if fs.exists(f"{path}/{DATASET_JSON}"):
+        return True
+    begun = fs.exists(f"{path}/{TEMPORARY}")
+    if begun and not begun_is_fine:
+        remedy = "continue it with --resume or start over with --overwrite"
+        raise OutputExists(f"{where}: the folder holds an unfinished conversion: {remedy}")
+    if not begun and fs.exists(path) and fs.ls(path, detail=False):
+        raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
+    return False
 
 
 @dataclass
@@ -77,38 +90,39 @@ def workplace(
     fs, path = open_storage(output, options)
     folder = f"{path}/{TEMPORARY}"
     made = not fs.exists(path)
-    make_folder(fs, folder)
     keeper = ClaimKeeper(output, options, f"{folder}/{CLAIM_JSON}")
-    keeper.take(takeover=resume or overwrite)
-    keep = False
+    keep = True  # what is there is another writer's, until the claim is ours
     try:
+        make_folder(fs, folder)
+        keeper.take(takeover=resume or overwrite)
+        keep = resume
         if not (resume or overwrite) and fs.exists(f"{path}/{DATASET_JSON}"):
             raise OutputExists(f"{display(fs, path)}: another writer has just finished a data set here")
+        remove_leftovers(fs, folder)
         _undo_commit(fs, path)
         plan = _settle_plan(fs, folder, plan, wanted, resume=resume)
         yield Workplace(folder, plan, keeper)
+        keep = False
     except (ClaimLost, StoreUnreachable):
-        keep = True  # what is there is another writer's, or cannot be reached
-        raise
-    except BaseException:
-        keep = resume
+        keep = True  # it is another writer's by now, or cannot be reached
         raise
     finally:
         keeper.release()
         if not keep:
             remove(fs, folder, recursive=True)
-            if made:
-                remove_empty_folder(fs, path)
+        if made and not keeper.unreachable:
+            for place in (folder, path):
+                remove_empty_folder(fs, place)
 
 
 def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, resume: bool) -> Plan:
     """The plan to follow: the stored one when there is something to resume, or else this one, stored."""
     path = f"{folder}/{PLAN_JSON}"
     if resume and fs.exists(path):
-        stored = read_json(fs, path)
+        stored = read_record(fs, path, PLAN_SCHEMA, "start over with --overwrite", OutputExists)
         refuse_other_plan(stored, wanted | {"tool_version": __version__, "format_version": FORMAT_VERSION}, folder)
         now = {"on_bad_line": plan.on_bad_line, "max_line_bytes": plan.max_line_bytes}
-        return Plan(**(stored | now))
+        return Plan.from_json(stored | now)
     for leftover in fs.ls(folder, detail=False):
         if not leftover.endswith(f"/{CLAIM_JSON}"):
             remove(fs, leftover)
@@ -166,24 +180,48 @@ def _files_of(description: dict[str, Any]) -> list[str]:
 
 def _remove_dataset(fs: Any, path: str) -> None:
     """Delete an old data set: dataset.json first, then the files that it names, and no others."""
-    try:
-        names = _files_of(read_json(fs, f"{path}/{DATASET_JSON}"))
-    except FileNotFoundError:
-        return
-    except (ValueError, KeyError, TypeError):
-        names = []  # a damaged description: what it named is not known
+    names = _old_files(fs, path)
     remove(fs, f"{path}/{DATASET_JSON}")
     for name in names:
         remove(fs, f"{path}/{name}")
 
 
+def _old_files(fs: Any, path: str) -> list[str]:
+    """The files of the data set that is there, as far as dataset.json can be read.
+
+    Only names that a conversion gives are taken: whatever else stands there would be a file of somebody else.
+    """
+    where = f"{path}/{DATASET_JSON}"
+    try:
+        content = parse_object(fs.cat_file(where))
+        names = _files_of(content)
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError):
+        return []  # a damaged description: what it named is not known
+    for name in names:
+        if not _is_ours(name):
+            raise OutputExists(
+                f"{display(fs, where)}: it names {shown(name)}, which is no file of a data set: nothing was deleted. "
+                "Choose another output, or look into the folder and delete it yourself"
+            )
+    return names
+
+
+def _is_ours(name: Any) -> bool:
+    """Is it a name that a conversion gives to the files it moves into place?"""
+    return isinstance(name, str) and _FILE_NAME.fullmatch(name) is not None
+
+
 def _undo_commit(fs: Any, path: str) -> None:
     """Delete what a commit that was cut off had moved already; it can be made again."""
+    note = f"{path}/{TEMPORARY}/{COMMIT_JSON}"
+    remedy = f"nothing was deleted. Delete {display(fs, f'{path}/{TEMPORARY}')} and convert again"
     try:
-        names = read_json(fs, f"{path}/{TEMPORARY}/{COMMIT_JSON}")["files"]
-    except (FileNotFoundError, ValueError, KeyError):
+        names = read_record(fs, note, _COMMIT, remedy, OutputExists)["files"]
+    except FileNotFoundError:
         return
     if not fs.exists(f"{path}/{DATASET_JSON}"):
         for name in names:
             remove(fs, f"{path}/{name}")
-    remove(fs, f"{path}/{TEMPORARY}/{COMMIT_JSON}")
+    remove(fs, note)

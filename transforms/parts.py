@@ -8,7 +8,9 @@ matter at λ is a prefix.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import hashlib
+import re
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import pyarrow.parquet as pq
 from numba import njit
 
 from transforms.fragments import Run
+from transforms.schema import SHA256, flag, number, optional, record, text, whole
 from transforms.storage import create_hashed
 
 ROW_GROUP_NNZ = 1 << 20
@@ -35,9 +38,35 @@ class PartInfo:
     values: bool  # is there a column of values, or is every value 1
     row_groups: int
     largest_bound: float
+    # Of the ids alone, as int64, so that they can be checked without reading the rest; older data sets do not have it.
+    features_sha256: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> PartInfo:
+        """What was stored; fields that a later version added are left alone."""
+        return cls(**{field.name: content[field.name] for field in fields(cls) if field.name in content})
+
+
+PART_SCHEMA = record(
+    {
+        "file": text(re.compile(r"part-[0-9]{5,}\.parquet")),
+        "features": whole(),
+        "nnz": whole(),
+        "bytes": whole(),
+        "sha256": text(SHA256),
+        "values": flag,
+        "row_groups": whole(),
+        "largest_bound": number(low=0),
+    },
+    {"features_sha256": optional(text(SHA256))},
+)
+
+
+def part_name(index: int) -> str:
+    return f"part-{index:05d}.parquet"
 
 
 @dataclass(frozen=True)
@@ -203,7 +232,9 @@ def _row_groups(indptr: np.ndarray) -> list[tuple[int, int]]:
     return groups
 
 
-def _schema(valued: bool) -> pa.Schema:
+def part_schema(valued: bool) -> pa.Schema:
+    """The columns of a part; without values where every value is 1."""
+
     def list_of(kind: pa.DataType) -> pa.DataType:
         return pa.large_list(pa.field("item", kind, nullable=False))
 
@@ -231,8 +262,8 @@ def _table(csc: Csc, start: int, stop: int, schema: pa.Schema) -> pa.Table:
 
 def write_part(fs: Any, folder: str, index: int, csc: Csc) -> PartInfo:
     """Write a part's Parquet file."""
-    name = f"part-{index:05d}.parquet"
-    schema, groups = _schema(csc.data is not None), _row_groups(csc.indptr)
+    name = part_name(index)
+    schema, groups = part_schema(csc.data is not None), _row_groups(csc.indptr)
     with create_hashed(fs, f"{folder}/{name}") as file:
         with pq.ParquetWriter(file, schema, **_encoding()) as writer:
             for start, stop in groups:
@@ -247,7 +278,13 @@ def write_part(fs: Any, folder: str, index: int, csc: Csc) -> PartInfo:
         csc.data is not None,
         len(groups),
         float(csc.bounds.max(initial=0.0)),
+        hash_ids(csc.features),
     )
+
+
+def hash_ids(features: np.ndarray) -> str:
+    """The checksum of feature ids in the order of a part's rows."""
+    return hashlib.sha256(np.ascontiguousarray(features, dtype="<i8").data).hexdigest()
 
 
 def _encoding() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from transforms.assign import STRATEGIES, bucket_count
@@ -13,6 +13,7 @@ from transforms.errors import OutputExists, UserError
 from transforms.holdout import check_fraction
 from transforms.inputs import COMPRESSION, InputFile
 from transforms.reading import MAX_LINE
+from transforms.schema import Check, flag, listed, number, optional, record, text, whole
 from transforms.version import FORMAT_VERSION, __version__
 
 MIB = 1 << 20
@@ -79,6 +80,11 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Plan:
+        """What was stored; fields that a later version added are left alone."""
+        return cls(**{field.name: content[field.name] for field in fields(cls) if field.name in content})
+
     @property
     def fingerprint(self) -> str:
         """Tells whether leftovers belong to this plan. Blocks without bad lines do not depend on what is a bad one."""
@@ -97,6 +103,22 @@ class Plan:
             hold_out=self.hold_out,
             max_line_bytes=self.max_line_bytes,
         )
+
+
+INPUTS_SCHEMA = listed(record({"path": text(), "size": whole(), "version": text()}))
+PLAN_FIELDS: dict[str, Check] = {
+    "partitions": whole(low=1),
+    "block_size": whole(low=1),
+    "strategy": text(choices=STRATEGIES),
+    "zero_based": flag,
+    "positive_label": optional(number()),
+    "on_bad_line": text(choices=("raise", "skip")),
+    "format_version": whole(),
+    "tool_version": text(),
+}
+_SINCE = {"hold_out": number(0, 1), "max_line_bytes": whole(low=1)}  # earlier versions did not write these
+PLAN_SCHEMA = record(PLAN_FIELDS | {"inputs": INPUTS_SCHEMA}, _SINCE)
+OPTIONS_SCHEMA = record(PLAN_FIELDS, _SINCE)  # as dataset.json has them
 
 
 def default_block_size(files: Sequence[InputFile], resources: Resources) -> int:

@@ -67,6 +67,9 @@ _REMEDIES = {
     errno.ELOOP: "a symbolic link leads to itself: remove it",
     errno.EIO: "the device does not read or write: check the disk",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EBUSY: "the store is overloaded: try again later",
+    errno.EREMOTEIO: "the store failed: try again later",
+    errno.ETIMEDOUT: "the store did not answer in time: check the network, or try again later",
     errno.ESTALE: "the network file system lost it: mount it again",
 }
 _STORE_LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "hdfs_native")
@@ -164,7 +167,12 @@ def read_parquet(fs: Any, path: str) -> pa.Table:
     Where Arrow's own threads read for it, they let go of the Python object that they read from a moment after the table
     is there; a process that ends in that moment is aborted, its work done (apache/arrow issue 33975).
     """
-    with pq.ParquetFile(pa.BufferReader(fs.cat_file(path)), pre_buffer=False) as file:
+    return decode_parquet(fs.cat_file(path))
+
+
+def decode_parquet(content: bytes) -> pa.Table:
+    """The same of a file that is in memory. Pages that were written with a checksum are compared with it."""
+    with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True) as file:
         # Older Arrow cannot read a file without row groups.
         return file.read(use_threads=False) if file.num_row_groups else file.schema_arrow.empty_table()
 

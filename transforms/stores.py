@@ -33,9 +33,8 @@ def is_leftover(name: str) -> bool:
 def discard(fs: Any, path: str) -> None:
     """Delete what is left of a write that failed. Its error matters more than that this fails, too."""
     try:
-        fs.rm(path)
-    except FileNotFoundError:
-        pass
+        if fs.exists(path):
+            fs.rm(path)
     except Exception as error:
         logger.warning("cannot remove what is left of %s: %s", path.rsplit("/", 1)[-1], type(error).__name__)
 
@@ -100,7 +99,17 @@ class ObjectStore(Store):
     """S3 and its like. An object appears when it is whole; a conditional PUT creates; there are no folders."""
 
     def create(self, fs: Any, path: str, data: bytes) -> None:
+        """Look, create, and look again: servers that are not Amazon's may ignore the condition of a PUT.
+
+        With those, of two writers that look in the same moment both may believe to have created the object. What it
+        says then decides, which a claim's owner reads before each write.
+        """
+        fs.invalidate_cache()
+        if fs.exists(path):
+            raise FileExistsError(path)
         fs.pipe_file(path, data, mode="create")
+        if fs.cat_file(path) != data:
+            raise FileExistsError(path)
 
     def replace(self, fs: Any, path: str, data: bytes) -> None:
         fs.pipe_file(path, data)
@@ -123,6 +132,22 @@ class ObjectStore(Store):
         pass
 
 
+class S3Store(ObjectStore):
+    """S3. botocore and s3fs try again after resets, time-outs and throttling; they are told to after any 5xx, too."""
+
+    def open(self, url: str, options: dict[str, Any]) -> tuple[Any, str]:
+        import s3fs.core
+
+        s3fs.core.set_custom_error_handler(_is_servers_fault)
+        return super().open(url, options)
+
+
+def _is_servers_fault(error: Exception) -> bool:
+    """A 5xx that botocore has met several times already; s3fs asks whether to begin again."""
+    answer = getattr(error, "response", None) or {}
+    return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
+
+
 class HdfsStore(Store):
     """HDFS through hdfs-native. Its rename replaces, at once; a file is visible, empty, as soon as it is created."""
 
@@ -139,8 +164,8 @@ STORES: dict[str, Store] = {
     "file": LocalStore(),
     "local": LocalStore(),
     "hdfs": HdfsStore(),
-    "s3": ObjectStore(),
-    "s3a": ObjectStore(),
+    "s3": S3Store(),
+    "s3a": S3Store(),
     "gs": ObjectStore(),
     "gcs": ObjectStore(),
     "abfs": ObjectStore(),

@@ -126,13 +126,9 @@ def _convert(
     *,
     quiet: bool,
     log_json: bool,
-    scheduler: str | None,
-    workers: int | None,
-    processes: bool,
-    memory_limit: str | None,
+    cluster: ClusterOptions,
     **options: Any,
 ) -> int:
-    cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
     started = time.monotonic()
     with open_client(cluster) as client:
         begun = time.monotonic()

@@ -10,7 +10,15 @@ import click
 
 from pipeline.cluster import open_scheduler
 from pipeline.commands.fit import print_path
-from pipeline.commands.shared import Decorator, LocationArgument, apply_options, common_options, set_up_logging
+from pipeline.commands.shared import (
+    Decorator,
+    LocationArgument,
+    apply_options,
+    common_options,
+    set_up_logging,
+    take_tls,
+    tls_options,
+)
 from pipeline.driver.follow import Follower
 from pipeline.driver.record import RunFolder
 from pipeline.driver.status import read_status, status_lines
@@ -46,6 +54,7 @@ def _run_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     options: list[Decorator] = [
         click.argument("run", cls=LocationArgument),
         click.option("--scheduler", metavar="ADDRESS", help="Ask there. [default: where the run was submitted]"),
+        *tls_options(),
         common_options,
     ]
     return apply_options(options, command)
@@ -60,6 +69,7 @@ def attach_command(
     quiet: bool,
     log_json: bool,
     log_level: str,
+    **options: Any,
 ) -> int:
     """Follow the run on the cluster that writes RUN, to its end.
 
@@ -72,7 +82,7 @@ def attach_command(
     if record.over:
         finished = conclude(Outcome(record.state, record.message, record.usage))
     else:
-        with open_scheduler(scheduler or record.scheduler) as client:
+        with open_scheduler(scheduler or record.scheduler, take_tls(options)) as client:
             future = find_future(client, folder, record)
             finished = stay(client, folder, record, future, quiet=quiet, log_json=log_json)
     if finished and not quiet:
@@ -99,6 +109,7 @@ def status_command(
     log_json: bool,
     log_level: str,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Say how a run stands.
 
@@ -106,7 +117,7 @@ def status_command(
     whose scheduler is gone is told from the files of RUN.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
-    status = read_status(RunFolder.of(run, storage_options), scheduler)
+    status = read_status(RunFolder.of(run, storage_options), scheduler, take_tls(options))
     click.echo(json.dumps(status, ensure_ascii=False) if as_json else "\n".join(status_lines(status)))
     return 0
 
@@ -120,6 +131,7 @@ def cancel_command(
     quiet: bool,
     log_json: bool,
     log_level: str,
+    **options: Any,
 ) -> int:
     """End the run on the cluster that writes RUN.
 
@@ -130,7 +142,7 @@ def cancel_command(
     record = recorded(folder)
     if record.over:
         raise UserError(f"{folder.shown}: nothing to cancel: the run is {record.state}")
-    with open_scheduler(scheduler or record.scheduler) as client:
+    with open_scheduler(scheduler or record.scheduler, take_tls(options)) as client:
         follower = Follower(client, folder, record, find_future(client, folder, record))
         outcome = cancel(client, folder, record, follower)
     click.echo(f"{folder.shown}: {outcome.state}", err=True)

@@ -24,7 +24,7 @@ from pipeline.commands.shared import (
     set_up_logging,
 )
 from pipeline.display import Display, open_display
-from pipeline.driver.launch import cluster_of_driver, driver_options, run_on_cluster, shared_location
+from pipeline.driver.launch import driver_options, run_on_cluster, runs_on_cluster, shared_location
 from pipeline.driver.record import RunFolder
 from pipeline.driver.task import Job
 from pipeline.fit import ALGORITHMS, RESIDENCIES, PathOptions, fit_path
@@ -151,10 +151,7 @@ def fit_command(
     resume: bool,
     overwrite: bool,
     storage_options: dict[str, Any] | None,
-    scheduler: str | None,
-    workers: int | None,
-    processes: bool,
-    memory_limit: str | None,
+    cluster: ClusterOptions,
     driver: str | None,
     detach: bool,
     quiet: bool,
@@ -169,16 +166,14 @@ def fit_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     arguments = fit_arguments(**chosen) | {"resume": resume, "overwrite": overwrite}
-    remote = cluster_of_driver(scheduler, driver, detach)
-    if remote is not None:
+    if runs_on_cluster(cluster.scheduler, driver, detach):
         finished = _fit_on_cluster(
-            dataset, output, remote, storage_options, arguments, detach=detach, quiet=quiet, log_json=log_json
+            dataset, output, cluster, storage_options, arguments, detach=detach, quiet=quiet, log_json=log_json
         )
         if finished and not quiet:
             print_path(RunFolder.of(output, storage_options), output)
         return 0
     opened = open_dataset(dataset, storage_options)
-    cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
     started = time.monotonic()
     with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
         run = fit_job(client, display, opened, output, storage_options, **arguments)
@@ -203,7 +198,7 @@ def fit_job(
 def _fit_on_cluster(
     dataset: str,
     output: str,
-    scheduler: str,
+    cluster: ClusterOptions,
     storage_options: dict[str, Any] | None,
     arguments: dict[str, Any],
     **how: bool,
@@ -213,7 +208,7 @@ def _fit_on_cluster(
     flags = {name: arguments[name] for name in ("resume", "overwrite")}
     where = {"dataset": shared_location(dataset, storage_options), "output": folder.url}
     job = Job("fit", fit_job, where | {"storage_options": folder.storage} | arguments)
-    return run_on_cluster(job, folder, scheduler, lambda: check_output(folder.url, folder.storage, **flags), **how)
+    return run_on_cluster(job, folder, cluster, lambda: check_output(folder.url, folder.storage, **flags), **how)
 
 
 def print_path(folder: RunFolder, output: str) -> None:

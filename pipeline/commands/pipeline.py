@@ -13,7 +13,7 @@ from pipeline.commands.fit import fit_arguments, fit_options
 from pipeline.commands.score import metric_option
 from pipeline.commands.shared import Location, cluster_options, common_options, set_up_logging
 from pipeline.display import open_display
-from pipeline.driver.launch import cluster_of_driver, driver_options, run_on_cluster, shared_location
+from pipeline.driver.launch import driver_options, run_on_cluster, runs_on_cluster, shared_location
 from pipeline.driver.record import RunFolder
 from pipeline.driver.task import Job
 from pipeline.stages import DEFAULT_FRACTION, PipelineOptions, run_pipeline
@@ -96,10 +96,7 @@ def pipeline_command(
     overwrite: bool,
     metric: str,
     storage_options: dict[str, Any] | None,
-    scheduler: str | None,
-    workers: int | None,
-    processes: bool,
-    memory_limit: str | None,
+    cluster: ClusterOptions,
     driver: str | None,
     detach: bool,
     quiet: bool,
@@ -117,13 +114,11 @@ def pipeline_command(
     options = PipelineOptions(
         train, output, test, validation_fraction, convert, fit_arguments(**chosen), metric, feature_names, overwrite
     )
-    remote = cluster_of_driver(scheduler, driver, detach)
-    if remote is not None:
+    if runs_on_cluster(cluster.scheduler, driver, detach):
         how = {"detach": detach, "quiet": quiet, "log_json": log_json}
-        if _run_on_cluster(options, storage_options, remote, **how) and not quiet:
+        if _run_on_cluster(options, storage_options, cluster, **how) and not quiet:
             click.echo("\n".join(summary_lines(output, storage_options)))
         return 0
-    cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
     with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
         run_pipeline(options, client=client, display=display, storage_options=storage_options)
     if not quiet:
@@ -132,7 +127,7 @@ def pipeline_command(
 
 
 def _run_on_cluster(
-    options: PipelineOptions, storage_options: dict[str, Any] | None, scheduler: str, **how: Any
+    options: PipelineOptions, storage_options: dict[str, Any] | None, cluster: ClusterOptions, **how: Any
 ) -> bool:
     """Hand the work to the cluster, with locations that mean the same there. True when it finished."""
     folder = RunFolder.of(options.output, storage_options)
@@ -145,4 +140,4 @@ def _run_on_cluster(
         feature_names=None if names is None else shared_location(names, storage_options),
     )
     job = Job("pipeline", run_pipeline, {"options": there, "storage_options": folder.storage})
-    return run_on_cluster(job, folder, scheduler, **how)
+    return run_on_cluster(job, folder, cluster, **how)

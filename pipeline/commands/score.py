@@ -23,9 +23,9 @@ from pipeline.commands.shared import (
 )
 from pipeline.display import open_display
 from pipeline.evaluation import Evaluation, evaluate
-from pipeline.model import METRICS
 from pipeline.prediction import predict
 from pipeline.scoring import KNOWN_FEATURES, Tally
+from pipeline.stored import METRICS
 
 PREDICT_EXAMPLES = """
 \b
@@ -48,13 +48,9 @@ def _at_work(
     *,
     quiet: bool,
     log_json: bool,
-    scheduler: str | None,
-    workers: int | None,
-    processes: bool,
-    memory_limit: str | None,
+    cluster: ClusterOptions,
 ) -> Iterator[dict[str, Any]]:
     """The cluster and the display that the options ask for."""
-    cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit)
     with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
         display.stage(stage)
         yield {"client": client, "progress": display}
@@ -89,7 +85,7 @@ def predict_command(
     quiet: bool,
     log_json: bool,
     log_level: str,
-    **options: Any,
+    cluster: ClusterOptions,
 ) -> int:
     """Predict the probability of the label +1 for each example of INPUT by a model of RUN.
 
@@ -99,7 +95,7 @@ def predict_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
-    with _at_work("predict", quiet=quiet, log_json=log_json, **options) as work:
+    with _at_work("predict", quiet=quiet, log_json=log_json, cluster=cluster) as work:
         done = predict(
             run,
             list(inputs),
@@ -150,7 +146,7 @@ def evaluate_command(
     quiet: bool,
     log_json: bool,
     log_level: str,
-    **options: Any,
+    cluster: ClusterOptions,
 ) -> int:
     """Judge every model of RUN by test data, and keep the metrics in RUN.
 
@@ -159,7 +155,7 @@ def evaluate_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
-    with _at_work("evaluate", quiet=quiet, log_json=log_json, **options) as work:
+    with _at_work("evaluate", quiet=quiet, log_json=log_json, cluster=cluster) as work:
         work |= {"metric": metric, "held_out": held_out}
         work |= {"on_bad_line": on_bad_line, "max_line_bytes": max_line_bytes}
         done = evaluate(run, list(inputs), storage_options=storage_options, **work)

@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 bad usage or bad input, 1 anything else, 130 interrupted.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import signal
@@ -14,13 +15,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from transforms.errors import UserError
+from transforms.errors import ClusterLost, UserError
+
+if TYPE_CHECKING:
+    from pipeline.tls import TlsFiles
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 logger = logging.getLogger("dglmnet")
@@ -79,14 +83,43 @@ class LocationArgument(click.Argument):
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--scheduler, or the shape of the embedded cluster."""
+    """--scheduler, or the shape of the embedded cluster. The command gets them as `cluster`, a ClusterOptions."""
     options: list[Decorator] = [
         click.option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster at this address (tcp://host:8786)."),
         click.option("--workers", type=click.IntRange(1), help="Workers of the embedded cluster. [default: all cores]"),
         click.option("--processes", is_flag=True, help="Run the embedded workers as processes, not threads."),
         click.option("--memory-limit", metavar="SIZE", help="Memory of one worker, such as 4GB; implies --processes."),
+        *tls_options(),
     ]
-    return apply_options(options, command)
+
+    @functools.wraps(command)
+    def with_cluster(
+        *args: Any, scheduler: str | None, workers: int | None, processes: bool, memory_limit: str | None, **rest: Any
+    ) -> Any:
+        from pipeline.cluster import ClusterOptions  # here, as --help and the tab key need not wait for Dask
+
+        tls = take_tls(rest)
+        cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit, tls)
+        return command(*args, cluster=cluster, **rest)
+
+    return apply_options(options, with_cluster)
+
+
+def tls_options() -> list[Decorator]:
+    """Certificates for a scheduler at tls://; see take_tls."""
+    kind: dict[str, Any] = {"type": Location(), "metavar": "FILE"}
+    return [
+        click.option("--tls-ca-file", **kind, help="For tls:// addresses: the certificate (PEM) of the cluster's CA."),
+        click.option("--tls-cert", **kind, help="This client's certificate, signed by that CA."),
+        click.option("--tls-key", **kind, help="The key of that certificate, unless it is in the same file."),
+    ]
+
+
+def take_tls(options: dict[str, Any]) -> TlsFiles:
+    """Take what tls_options gathered out of a command's options."""
+    from pipeline.tls import TlsFiles
+
+    return TlsFiles(*(options.pop(name) for name in ("tls_ca_file", "tls_cert", "tls_key")))
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -193,6 +226,8 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
         sys.exit(error.exit_code)
     except UserError as error:
         _fail(name, str(error), 2)
+    except ClusterLost as error:
+        _fail(name, str(error), 1)
     except (KeyboardInterrupt, click.Abort):
         _fail(name, "interrupted", 130)
     except click.exceptions.Exit:
@@ -219,7 +254,8 @@ def _fail(name: str, message: str, code: int) -> None:
 
 
 def _interrupt(signum: int, frame: Any) -> None:
-    """SIGTERM ends the work as Ctrl-C does: cleanly."""
+    """SIGTERM ends the work as Ctrl-C does: cleanly. A second one must not cut the cleaning up short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated
 
 

@@ -15,7 +15,6 @@ from pipeline.driver.events import Event, Replay, topic
 from pipeline.driver.record import CUT_OFF, DriverRecord, RunFolder
 from pipeline.driver.submission import (
     SILENCE_SECONDS,
-    UNREACHABLE,
     Standing,
     ask_summary,
     give_up,
@@ -24,6 +23,7 @@ from pipeline.driver.submission import (
     standing,
 )
 from pipeline.driver.task import Outcome, lost_driver
+from transforms.liveness import UNREACHABLE
 
 logger = logging.getLogger("dglmnet")
 IDLE_SECONDS = 2.0  # without an event, before the scheduler is asked

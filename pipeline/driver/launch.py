@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
-from pipeline.cluster import check_workers, open_scheduler
+from pipeline.cluster import ClusterOptions, check_workers, open_scheduler
 from pipeline.commands.shared import Decorator, apply_options
 from pipeline.driver.record import RunFolder
 from pipeline.driver.submission import submit_driver
 from pipeline.driver.task import Job
 from pipeline.driver.terminal import stay, tell_where
+from pipeline.tls import complete_address
 from transforms import UserError
+from transforms.liveness import only
 
 
 def driver_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,20 +36,20 @@ def driver_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return apply_options(options, command)
 
 
-def cluster_of_driver(scheduler: str | None, driver: str | None, detach: bool) -> str | None:
-    """The scheduler that is to run the driver, or None for this process. What does not go together is refused."""
+def runs_on_cluster(scheduler: str | None, driver: str | None, detach: bool) -> bool:
+    """Is the driver to run on the cluster, or in this process? What does not go together is refused."""
     if scheduler is None and (driver == "cluster" or detach):
         what = "--detach" if detach else "--driver cluster"
         raise UserError(f"{what} needs --scheduler: an embedded cluster ends with this process")
     if detach and driver == "local":
         raise UserError("--detach does not go with --driver local, which ends with this process")
-    return None if driver == "local" else scheduler
+    return scheduler is not None and driver != "local"
 
 
 def run_on_cluster(
     job: Job,
     folder: RunFolder,
-    scheduler: str,
+    cluster: ClusterOptions,
     check: Callable[[], object] = lambda: None,
     *,
     detach: bool,
@@ -55,9 +57,9 @@ def run_on_cluster(
     log_json: bool,
 ) -> bool:
     """Submit the job, unless `check` raises, and stay with it. True when it finished, False if the user detached."""
-    with open_scheduler(scheduler) as client:
-        check_workers(client)
-        record, future = submit_driver(client, job, folder, scheduler, check)
+    assert cluster.scheduler is not None
+    with open_scheduler(cluster.scheduler, cluster.tls) as client, only(check_workers(client)):
+        record, future = submit_driver(client, job, folder, complete_address(cluster.scheduler, cluster.tls), check)
         if detach:
             if not quiet:
                 tell_where(folder)

@@ -8,20 +8,18 @@ again.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pipeline.run import DRIVER
+from transforms.schema import flag, moment, optional, read_record, record, text
 from transforms.storage import (
     StorageOptions,
     display,
-    explained,
     is_local,
     make_folder,
     open_storage,
-    read_json,
     write_json,
 )
 
@@ -32,6 +30,19 @@ ENDED = (FINISHED, FAILED, CANCELLED, CUT_OFF)
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+_RECORD = record(
+    {"command": text(), "scheduler": text(), "key": text(), "submitted": moment},
+    {
+        "state": text(choices=(SUBMITTED, RUNNING, *ENDED)),
+        "started": optional(moment),
+        "ended": optional(moment),
+        "worker": optional(text()),
+        "message": optional(text()),
+        "usage": flag,
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -96,10 +107,10 @@ class RunFolder:
     def read(self) -> DriverRecord | None:
         """What driver.json says, if it is there."""
         fs, path = open_storage(self.url, self.storage)
+        remedy = "delete it, and submit again with --resume"
         try:
-            with explained(self.shown):
-                content = read_json(fs, f"{path}/{DRIVER}")
-        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+            content = read_record(fs, f"{path}/{DRIVER}", _RECORD, remedy)
+        except (FileNotFoundError, NotADirectoryError):
             return None
         known = {field.name for field in fields(DriverRecord)}
         return DriverRecord(**{name: value for name, value in content.items() if name in known})

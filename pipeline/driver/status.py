@@ -8,16 +8,19 @@ from typing import Any
 from pipeline.cluster import open_scheduler
 from pipeline.display import relative_gap
 from pipeline.driver.record import CUT_OFF, FINISHED, RUNNING, SUBMITTED, DriverRecord, RunFolder
-from pipeline.driver.submission import SILENCE_SECONDS, UNREACHABLE, ask_summary, is_stranded, standing
-from pipeline.run import CLAIM, PATH, RUN_JSON, read_path
+from pipeline.driver.submission import SILENCE_SECONDS, ask_summary, is_stranded, standing
+from pipeline.run import CLAIM, read_path
+from pipeline.stored import PATH, RUN_JSON, read_about
+from pipeline.tls import TlsFiles, complete_address, make_security
 from transforms import UserError
 from transforms.claim import ClaimKeeper
-from transforms.storage import explained, open_storage, read_json
+from transforms.liveness import UNREACHABLE
+from transforms.storage import explained, open_storage
 
 Status = dict[str, Any]
 
 
-def read_status(folder: RunFolder, scheduler: str | None = None) -> Status:
+def read_status(folder: RunFolder, scheduler: str | None = None, tls: TlsFiles | None = None) -> Status:
     """What is known of a run, as plain data. `scheduler`: where to ask, if not where driver.json says."""
     record, status = folder.read(), _from_files(folder)
     if record is None:
@@ -30,7 +33,7 @@ def read_status(folder: RunFolder, scheduler: str | None = None) -> Status:
         finished = record.command == "fit" and status["complete"]
         state = {"state": FINISHED, "message": None} if finished else {"state": record.state, "message": record.message}
         return status | state
-    return status | _from_driver(folder, record, scheduler or record.scheduler)
+    return status | _from_driver(folder, record, scheduler or record.scheduler, tls or TlsFiles())
 
 
 def _from_files(folder: RunFolder) -> Status:
@@ -38,7 +41,7 @@ def _from_files(folder: RunFolder) -> Status:
     fs, path = open_storage(folder.url, folder.storage)
     with explained(folder.shown):
         fs.invalidate_cache()
-        about = read_json(fs, f"{path}/{RUN_JSON}") if fs.exists(f"{path}/{RUN_JSON}") else {}
+        about = read_about(fs, path) if fs.exists(f"{path}/{RUN_JSON}") else {}
         rows = read_path(folder.url, folder.storage) if fs.exists(f"{path}/{PATH}") else []
     status: Status = {
         "run": folder.shown,
@@ -70,10 +73,11 @@ def _claim_holder(folder: RunFolder) -> dict[str, Any] | None:
     return ClaimKeeper(folder.url, folder.storage, f"{path}/{CLAIM}").at_work()
 
 
-def _from_driver(folder: RunFolder, record: DriverRecord, scheduler: str) -> Status:
+def _from_driver(folder: RunFolder, record: DriverRecord, scheduler: str, tls: TlsFiles) -> Status:
     """The state of a run whose driver was submitted and has not said that it ended."""
+    make_security(complete_address(scheduler, tls), tls)  # an option that is wrong is told, not taken for an absence
     try:
-        with open_scheduler(scheduler) as client:
+        with open_scheduler(scheduler, tls) as client:
             found = standing(client, record.key)
             if found is None or not found.at_work or is_stranded(found, record):
                 return _ended_unseen(folder, record)

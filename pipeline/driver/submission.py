@@ -16,16 +16,16 @@ from typing import Any
 from distributed import Client, Future
 
 from pipeline.driver.record import CANCELLED, CUT_OFF, FAILED, RUNNING, SUBMITTED, DriverRecord, RunFolder, now
-from pipeline.driver.task import Job, cancel_driver, drive, driver_summary
+from pipeline.driver.task import LIMIT_SECONDS, Job, cancel_driver, drive, driver_summary, published, unpublish
 from transforms import OutputExists, UserError
+from transforms.errors import ClusterLost
+from transforms.liveness import scheduler_answers
 from transforms.storage import redact
 
-ANSWER_SECONDS = 8.0  # for one question to the scheduler or the driver's worker
+ANSWER_SECONDS = 3.0  # for one question to the scheduler or the driver's worker
 SILENCE_SECONDS = 20.0  # a worker that has not been heard of for so long is lost
 LOCK_SECONDS = 5.0  # a submission takes a fraction of it
 PRIORITY = 100  # before the tasks that wait already: a driver takes no thread of its worker
-# What Dask raises when a scheduler or worker is gone; a client that gave up has no scheduler (AttributeError).
-UNREACHABLE = (OSError, TimeoutError, ValueError, RuntimeError, AttributeError)
 AT_WORK = ("processing", "queued", "waiting", "no-worker")
 NOT_STARTED = ("queued", "waiting", "no-worker")
 
@@ -81,8 +81,8 @@ def submit_driver(
         check()
         return record, _submit(client, job, folder, record)
     except BaseException:
-        with suppress(*UNREACHABLE):
-            client.unpublish_dataset(folder.name, callback_timeout=ANSWER_SECONDS)
+        with suppress(ClusterLost):
+            unpublish(client, folder)
         raise
 
 
@@ -91,7 +91,8 @@ def _submit(client: Client, job: Job, folder: RunFolder, record: DriverRecord) -
     try:
         # A driver that died is not begun anew: see drive. `retries` is about tasks that raise, which it does not.
         future = client.submit(drive, job, folder, key=record.key, pure=False, retries=0, priority=PRIORITY)
-        client.publish_dataset(future, name=folder.name, override=True)
+        with scheduler_answers(client):
+            client.publish_dataset(future, name=folder.name, override=True, callback_timeout=LIMIT_SECONDS)
     except BaseException as error:
         folder.write(record.end(FAILED, f"it could not be submitted ({type(error).__name__})"))
         raise
@@ -102,22 +103,23 @@ def _lock(client: Client, folder: RunFolder, key: str) -> None:
     """Publish the key under the run's name, which only one can do; what a dead driver left there is replaced."""
     deadline = time.monotonic() + LOCK_SECONDS
     while not _publish(client, folder, key):
-        other = client.get_dataset(folder.name, default=None)
+        other = published(client, folder)
         if isinstance(other, Future):
             if _is_at_work(client, folder, other.key):
                 raise OutputExists(
                     f"{folder.shown}: a run is at work on it: attach with `dask-submit attach {folder.shown}`"
                 )
-            client.unpublish_dataset(folder.name)
+            unpublish(client, folder)
         elif time.monotonic() < deadline:
             time.sleep(0.2)  # another submission, in the midst of it
         else:
-            client.unpublish_dataset(folder.name)
+            unpublish(client, folder)
 
 
 def _publish(client: Client, folder: RunFolder, key: str) -> bool:
     try:
-        client.publish_dataset(key, name=folder.name)
+        with scheduler_answers(client):
+            client.publish_dataset(key, name=folder.name, callback_timeout=LIMIT_SECONDS)
     except KeyError:
         return False
     return True
@@ -135,7 +137,7 @@ def is_stranded(found: Standing, record: DriverRecord | None) -> bool:
 
 def find_future(client: Client, folder: RunFolder, record: DriverRecord) -> Future | None:
     """The task of the run's driver, if it is still published."""
-    found = client.get_dataset(folder.name, default=None)
+    found = published(client, folder)
     return found if isinstance(found, Future) and found.key == record.key else None
 
 
@@ -159,16 +161,22 @@ def ask_to_cancel(client: Client, folder: RunFolder, record: DriverRecord) -> bo
     if latest is None or latest.key != record.key or latest.state != SUBMITTED:
         return False
     folder.write(latest.end(CANCELLED, "cancelled before it began"))  # a driver that begins now finds this, and ends
-    client.unpublish_dataset(folder.name)
-    client.cancel([Future(record.key, client)], force=True)
+    forget(client, folder, record)
     return True
+
+
+def forget(client: Client, folder: RunFolder, record: DriverRecord) -> None:
+    """Take the driver's task from the scheduler; where it runs, it finds that it is not wanted, and ends."""
+    unpublish(client, folder)
+    client.cancel([Future(record.key, client)], force=True)
 
 
 def give_up(client: Client, folder: RunFolder, record: DriverRecord, message: str) -> DriverRecord:
     """Note that a driver is gone for good, and take its task from the scheduler."""
     ended = record.end(CUT_OFF, message)
     folder.write(ended)
-    client.unpublish_dataset(folder.name)
+    with suppress(ClusterLost):
+        unpublish(client, folder)
     return ended
 
 

@@ -31,8 +31,11 @@ from pipeline.driver.record import (
     now,
 )
 from transforms import UserError
+from transforms.errors import ClusterLost
+from transforms.liveness import scheduler_answers
 
 logger = logging.getLogger("dglmnet")
+LIMIT_SECONDS = 20.0  # for the scheduler to say what is published, or to publish something
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,8 @@ def _work(job: Job, folder: RunFolder, client: Client, display: EventDisplay, ke
         return Outcome(reason.state, f"{reason}. {record.again}")
     except UserError as error:
         return Outcome(FAILED, str(error), usage=True)
+    except ClusterLost as error:
+        return Outcome(FAILED, str(error))
     except Exception as error:
         return Outcome(FAILED, f"{type(error).__name__}: {error}", trace=traceback.format_exc())
     return Outcome(FINISHED)
@@ -163,8 +168,19 @@ def _close(folder: RunFolder, client: Client, key: str, outcome: Outcome) -> Non
         record = folder.read()
         if record is not None and record.key == key:
             folder.write(record.end(outcome.state, outcome.message, usage=outcome.usage))
-        found = client.get_dataset(folder.name, default=None)
+        found = published(client, folder)
         if getattr(found, "key", found) == key:
-            client.unpublish_dataset(folder.name)
+            unpublish(client, folder)
     except Exception as error:  # the outcome is worth more than the note about it; whoever follows still gets it
         logger.warning("cannot note in %s how the run ended: %s", folder.shown, type(error).__name__)
+
+
+def published(client: Client, folder: RunFolder) -> Any:
+    """What the scheduler keeps under the run's name: a driver's task, its key while it is being submitted, or None."""
+    with scheduler_answers(client):
+        return client.get_dataset(folder.name, default=None, callback_timeout=LIMIT_SECONDS)
+
+
+def unpublish(client: Client, folder: RunFolder) -> None:
+    with scheduler_answers(client):
+        client.unpublish_dataset(folder.name, callback_timeout=LIMIT_SECONDS)

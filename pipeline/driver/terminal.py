@@ -19,9 +19,11 @@ from pipeline.commands.shared import Terminated
 from pipeline.display import SilentDisplay, open_display
 from pipeline.driver.follow import Follower
 from pipeline.driver.record import CANCELLED, CUT_OFF, FINISHED, DriverRecord, RunFolder
-from pipeline.driver.submission import UNREACHABLE, ask_to_cancel
+from pipeline.driver.submission import ANSWER_SECONDS, ask_to_cancel, forget, standing
 from pipeline.driver.task import Outcome
 from transforms import UserError
+from transforms.errors import ClusterLost
+from transforms.liveness import UNREACHABLE
 
 logger = logging.getLogger("dglmnet")
 CANCEL_SECONDS = 60.0  # a driver looks at each round, and at each task of a conversion, whether it is wanted
@@ -101,6 +103,9 @@ def cancel(client: Client, folder: RunFolder, record: DriverRecord, follower: Fo
             ask_to_cancel(client, folder, record)
         except UNREACHABLE as error:
             logger.debug("cannot ask the driver: %s", error)
+            outcome = _take_back(client, folder, record)
+            if outcome is not None:
+                return outcome
         outcome = follower.follow(SilentDisplay(), seconds=2.0)
         if outcome is not None:
             return outcome
@@ -108,6 +113,24 @@ def cancel(client: Client, folder: RunFolder, record: DriverRecord, follower: Fo
         f"the driver was asked to end and has not within {CANCEL_SECONDS:.0f} s: it does at its next round. "
         f"See `dask-submit status {folder.shown}`"
     )
+
+
+def _take_back(client: Client, folder: RunFolder, record: DriverRecord) -> Outcome | None:
+    """Cancel a driver that cannot be asked, its worker being stopped: if that comes back, the driver ends itself."""
+    try:
+        found = standing(client, record.key)
+        if found is None or not found.started or found.silent < ANSWER_SECONDS:
+            return None
+        forget(client, folder, record)
+    except (ClusterLost, *UNREACHABLE):
+        raise DriverFailed(
+            f"the scheduler at {record.scheduler} does not answer, so the run could not be cancelled. "
+            f"See `dask-submit status {folder.shown}`"
+        ) from None
+    message = f"its worker {found.worker} does not answer; the driver ends if that comes back. {record.again}"
+    logger.warning("the driver cannot be asked to end: %s", message)
+    folder.write((folder.read() or record).end(CANCELLED, message))
+    return Outcome(CANCELLED, message)
 
 
 def conclude(outcome: Outcome | None) -> bool:

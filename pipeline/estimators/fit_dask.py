@@ -16,13 +16,14 @@ import numpy as np
 import scipy.sparse as sp
 from distributed import Client
 
-from pipeline.blocks import WorkerLost
 from pipeline.estimators.fit_memory import Ask, Fitted
 from pipeline.fit import PathOptions, fit_path
 from pipeline.model import PathModel
 from pipeline.scoring import Scorer, Tally, client_for, find_sources
 from transforms import Dataset, UserError, from_arrays
 from transforms.dask_arrays import PARTS_PER_THREAD
+from transforms.errors import ClusterLost
+from transforms.liveness import as_finished, ask_workers
 from transforms.matrices import is_dask_array
 from transforms.progress import NoProgress
 from transforms.storage import StorageOptions, open_storage, remove
@@ -35,8 +36,8 @@ def fit_dataset(dataset: Dataset, ask: Ask, client: Client) -> PathModel:
         run = str(Path(folder) / "run")
         try:
             fit_path(dataset, run, options=ask.options, path=path, blocks=ask.blocks, client=client)
-        except WorkerLost as error:
-            raise WorkerLost(error.what, "Fit again, or use pipeline.fit_path, which keeps every λ") from error
+        except ClusterLost as error:
+            raise type(error)(error.what, "Fit again, or use pipeline.fit_path, which keeps every λ") from error
         return replace(PathModel.load(run), url=dataset.name)
 
 
@@ -74,7 +75,8 @@ def _scratch_folder(client: Client, scratch: str | None) -> Iterator[str]:
             remove(fs, path, recursive=True)
         return
     with tempfile.TemporaryDirectory(prefix="dglmnet-") as folder:
-        blind = [worker for worker, sees in client.run(os.path.isdir, folder).items() if not sees]
+        answers, _ = ask_workers(client, os.path.isdir, folder)
+        blind = [worker for worker, sees in answers.items() if sees is not True]
         if blind:
             raise UserError(
                 f"worker {blind[0]} does not see the temporary files of this machine: give scratch, the URL of a "
@@ -87,7 +89,9 @@ def gather(X: Any, vector: Any, client: Client) -> tuple[np.ndarray, tuple[int, 
     """A vector, dask or not, in memory; and the sizes of its chunks if those of X's rows are not known."""
     if not is_dask_array(vector):
         return np.asarray(vector), None
-    blocks = client.gather(client.compute(list(vector.to_delayed().ravel())))
+    futures = client.compute(list(vector.to_delayed().ravel()))
+    found = {future.key: block for future, block in as_finished(client, futures)}
+    blocks = [found[future.key] for future in futures]
     known = not math.isnan(X.shape[0])
     return np.concatenate(blocks), None if known else tuple(len(block) for block in blocks)
 

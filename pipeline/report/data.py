@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.model import METRICS, PathModel, best_of, read_table
-from pipeline.run import TRACE
+from pipeline.model import PathModel, best_of
+from pipeline.stored import METRICS, read_trace
 from transforms.storage import StorageOptions, open_storage
 
 SMALLEST_GAP = 1e-16  # where a gap of 0 is drawn on a logarithmic axis, if no other is there to go by
@@ -78,8 +78,7 @@ def read_run(run: str, options: StorageOptions) -> RunData:
     """The run at a URL. Raises UserError if it is missing or damaged."""
     model = PathModel.load(run, options)
     fs, path = open_storage(run, options)
-    trace = read_table(fs, f"{path}/{TRACE}", ("lambda_index", "round", "objective", "seconds")).to_pylist()
-    return RunData(model, [row for row in trace if row["lambda_index"] < len(model)], {})
+    return RunData(model, read_trace(fs, path, len(model)), {})
 
 
 def relative_gap(row: dict[str, Any]) -> float | None:

@@ -19,7 +19,7 @@ from pipeline.report import words as report_words
 from pipeline.report.data import RunData, read_run
 from pipeline.report.names import read_names
 from pipeline.report.plots import make_sections
-from pipeline.run import REPORT
+from pipeline.stored import REPORT
 from transforms import OutputExists, __version__
 from transforms.storage import StorageOptions, display, explained, open_storage, redact, whole_file
 

@@ -10,17 +10,26 @@ from pathlib import Path
 
 from distributed import Client
 
+from pipeline.tls import TlsFiles, make_security
+from tests.services.certificates import Certificates
+
 
 class HandMade:
     """`dask scheduler` and `dask worker` processes on loopback, ended with the test."""
 
-    def __init__(self, folder: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, environment: dict[str, str] | None = None, tls: Certificates | None = None
+    ) -> None:
         self._folder = folder
+        self._tls = tls.options if tls else ()
         self._file = folder / "scheduler.json"
         self._processes: list[subprocess.Popen[bytes]] = []
-        where = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
-        self._start("scheduler", *where, environment=environment)
-        self.client = Client(scheduler_file=str(self._file), set_as_default=False, timeout=60)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}  # by the worker's name, or "scheduler"
+        where: tuple[str, ...] = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
+        where += ("--protocol", "tls") if tls else ()
+        self.processes["scheduler"] = self._start("scheduler", *where, environment=environment)
+        security = make_security("tls://", TlsFiles(str(tls.ca_file), str(tls.cert), str(tls.key))) if tls else None
+        self.client = Client(scheduler_file=str(self._file), set_as_default=False, timeout=60, security=security)
         self.address: str = self.client.scheduler.address
 
     def worker(self, name: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -29,11 +38,12 @@ class HandMade:
         )
         running = sum(one.poll() is None for one in self._processes)
         self.client.wait_for_workers(running - 1, timeout=60)
+        self.processes[name] = process
         return process
 
     def _start(self, *words: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *words, "--scheduler-file", str(self._file)],
+            [sys.executable, "-m", "dask", *words, "--scheduler-file", str(self._file), *self._tls],
             cwd=self._folder,
             env=os.environ | (environment or {}),
             stdout=subprocess.DEVNULL,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -348,7 +346,12 @@ def test_a_file_can_be_checked_without_running_anything(
 # A run
 
 
-def test_a_run_may_be_described_by_a_file_alone_and_secrets_stay_in_it(tmp_path: Path, write: Write) -> None:
+def test_a_run_may_be_described_by_a_file_alone_and_secrets_stay_in_it(
+    submit: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     X = sparse.random(60, 8, density=0.5, rng=np.random.default_rng(0), format="csc")
     from_arrays(X, np.where(np.arange(60) % 3, 1, -1), str(tmp_path / "data"), partitions=2)
     content = {
@@ -358,9 +361,9 @@ def test_a_run_may_be_described_by_a_file_alone_and_secrets_stay_in_it(tmp_path:
         "fit": {"dataset": "data", "output": "run", "path-length": 3},
     }
     write("run.yaml", yaml.safe_dump(content).encode())
-    program = [sys.executable, "-c", "from pipeline.commands.submit import main; main()", "fit", "--config", "run.yaml"]
-    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    monkeypatch.chdir(tmp_path)
+    done = submit("fit", "--config", "run.yaml")
+    assert done.returncode == 0, done.stderr
     assert "3 models" in done.stdout
     assert SECRET not in done.stdout + done.stderr
     assert not any(SECRET.encode() in file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file())

@@ -116,9 +116,9 @@ def test_the_summary_tells_what_was_found(tmp_path: Path, write: Write) -> None:
     assert "Skipped" not in text
 
 
-def test_log_lines_where_there_is_no_terminal(tmp_path: Path, write: Write) -> None:
+def test_log_lines_where_there_is_no_terminal(run: Callable[..., Ran], write: Write) -> None:
     write("in.svm", random_text(1, 500, 50, 5))
-    ran = in_a_process(tmp_path, "in.svm", "out", "--workers", "1", "--block-size", "8kB")
+    ran = run("in.svm", "out", "--workers", "1", "--block-size", "8kB")
     assert ran.code == 0
     assert all(re.match(r"\d\d:\d\d:\d\d (map|reduce|convert): ", line) for line in ran.error_lines), ran.err
     assert re.search(r"map: .* kB to do", ran.err)
@@ -176,9 +176,9 @@ def test_a_bad_line_is_one_line_on_stderr(tmp_path: Path, write: Write, options:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bad_line_without_quiet_adds_only_log_lines(tmp_path: Path, write: Write) -> None:
+def test_a_bad_line_without_quiet_adds_only_log_lines(run: Callable[..., Ran], write: Write) -> None:
     write("in.svm", b"1 1:1\n0 2:2 2:3\n")
-    ran = in_a_process(tmp_path, "in.svm", "out", "--workers", "1")
+    ran = run("in.svm", "out", "--workers", "1")
     assert ran.code == 2
     errors = [line for line in ran.error_lines if not re.match(r"\d\d:\d\d:\d\d (map|reduce|convert): ", line)]
     assert len(errors) == 1
@@ -288,10 +288,12 @@ def test_an_address_that_is_none_exits_with_2(tmp_path: Path, write: Write, addr
     assert address in ran.err
 
 
-def test_a_running_cluster_is_used(process_client: Client, client: Client, tmp_path: Path, write: Write) -> None:
+def test_a_running_cluster_is_used(
+    run: Callable[..., Ran], process_client: Client, client: Client, tmp_path: Path, write: Write
+) -> None:
     source = write("in.svm", random_text(1, 300, 50, 5))
     options = ("--partitions", "2", "--block-size", "3000", "--quiet")
-    ran = in_a_process(tmp_path, "in.svm", "out", "--scheduler", process_client.scheduler.address, *options)
+    ran = run("in.svm", "out", "--scheduler", process_client.scheduler.address, *options)
     assert ran.code == 0, ran.err
     convert_libsvm(source, str(tmp_path / "here"), partitions=2, block_size=3000, client=client)
     assert files_of(tmp_path / "out") == files_of(tmp_path / "here")

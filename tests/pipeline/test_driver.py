@@ -30,7 +30,7 @@ from pipeline.commands.shared import Terminated
 from pipeline.display import SilentDisplay
 from pipeline.driver.events import EventDisplay, Replay
 from pipeline.driver.follow import Follower
-from pipeline.driver.launch import cluster_of_driver
+from pipeline.driver.launch import runs_on_cluster
 from pipeline.driver.record import CANCELLED, CUT_OFF, DriverRecord, RunFolder
 from pipeline.driver.status import read_status, status_lines
 from pipeline.driver.submission import standing, submit_driver
@@ -388,7 +388,7 @@ def test_what_does_not_go_together_is_refused(
     scheduler: str | None, driver: str | None, detach: bool, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        cluster_of_driver(scheduler, driver, detach)
+        runs_on_cluster(scheduler, driver, detach)
 
 
 def test_interrupt_means_what_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:

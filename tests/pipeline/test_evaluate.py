@@ -6,7 +6,6 @@ import gzip
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,13 @@ from sklearn.metrics import accuracy_score, average_precision_score, log_loss, r
 
 from pipeline import PathModel, PathOptions, evaluate, fit_path
 from pipeline.metrics import metrics_of
-from pipeline.model import METRICS
+from pipeline.stored import METRICS
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import OutputExists, UserError, convert_libsvm
 from transforms.claim import ClaimKeeper
 
 Write = Callable[[str, bytes], str]
+Submit = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def sklearn_metrics(margins: np.ndarray, positive: np.ndarray, weights: np.ndarray | None = None) -> dict[str, float]:
@@ -209,12 +209,7 @@ def test_a_run_that_is_being_written_is_left_alone(
         keeper.release()
 
 
-def submit(*words: str) -> subprocess.CompletedProcess[str]:
-    program = "from pipeline.commands.submit import main; main()"
-    return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
-
-
-def test_the_command_prints_a_table_with_the_best_marked_and_logs_json(run: str, write: Write) -> None:
+def test_the_command_prints_a_table_with_the_best_marked_and_logs_json(submit: Submit, run: str, write: Write) -> None:
     done = submit("evaluate", run, write("t.svm", to_text(*make_rows(seed=1))), "--metric", "log_loss", "--log-json")
     assert done.returncode == 0, done.stderr
     best = PathModel.load(run).best("log_loss")
@@ -226,7 +221,7 @@ def test_the_command_prints_a_table_with_the_best_marked_and_logs_json(run: str,
     assert phases == ["score", "judge"]
 
 
-def test_the_command_can_be_quiet(run: str, write: Write) -> None:
+def test_the_command_can_be_quiet(submit: Submit, run: str, write: Write) -> None:
     done = submit("evaluate", run, write("t.svm", to_text(*make_rows(seed=1))), "--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert PathModel.load(run).best() is not None

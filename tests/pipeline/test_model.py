@@ -139,7 +139,7 @@ def lose_coefficients(folder: Path) -> None:
         (lambda folder: (folder / "run.json").unlink(), "not a run: there is no run.json in it"),
         (lambda folder: (folder / "run.json").write_text("{"), "run.json: damaged"),
         (edit_version, "run version 99, but this dglmnet reads 1"),
-        (forget_labels, "does not say how ids count and what labels mean"),
+        (forget_labels, r"run.json: damaged \(dataset.label_map is missing\)"),
         (lambda folder: (folder / "path.parquet").unlink(), "path.parquet: missing"),
         (lambda folder: (folder / "path.parquet").write_bytes(b"PAR1"), "path.parquet: damaged"),
         (lose_coefficients, "coefficients.parquet and path.parquet do not agree"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
+import os
+import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +23,13 @@ from distributed import Client
 
 from pipeline import PathModel, evaluate, predict
 from pipeline.commands.submit import command
+from pipeline.scoring import Scorer
 from pipeline.weights import WeightTable
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import BadLine, Csc, OutputExists, UserError, convert_libsvm, from_arrays
 
 Write = Callable[[str, bytes], str]
+Submit = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -234,12 +239,7 @@ def test_the_best_of_an_evaluation_is_taken(client: Client, write: Write, tmp_pa
     assert predict(url, text, str(tmp_path / "p"), client=client).lambda_index == best
 
 
-def submit(*words: str) -> subprocess.CompletedProcess[str]:
-    program = "from pipeline.commands.submit import main; main()"
-    return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
-
-
-def test_the_command_predicts_and_says_what_it_did(run: str, write: Write, tmp_path: Path) -> None:
+def test_the_command_predicts_and_says_what_it_did(submit: Submit, run: str, write: Write, tmp_path: Path) -> None:
     text = write("t.svm", to_text(*make_rows(40, seed=1)) + b"1 777:1\n")
     done = submit("predict", run, text, "--output", str(tmp_path / "p"), "--lambda-index", "1")
     assert done.returncode == 0, done.stderr
@@ -248,7 +248,7 @@ def test_the_command_predicts_and_says_what_it_did(run: str, write: Write, tmp_p
     assert margins_of(tmp_path / "p").size == 41
 
 
-def test_the_command_tells_errors_in_one_line(run: str, write: Write, tmp_path: Path) -> None:
+def test_the_command_tells_errors_in_one_line(submit: Submit, run: str, write: Write, tmp_path: Path) -> None:
     done = submit("predict", run, write("t.svm", b"1 1:x\n"), "--output", str(tmp_path / "p"))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(f"dask-submit: error: {tmp_path / 't.svm'}, line 1, column 5: ")
@@ -269,3 +269,42 @@ def test_a_line_beyond_the_limit_is_refused(client: Client, run: str, write: Wri
         predict(run, source, str(tmp_path / "q.parquet"), max_line_bytes=12, client=client)
     assert caught.value.line == 3
     assert not (tmp_path / "q.parquet").exists()
+
+
+# --- other writers --------------------------------------------------------------------------------------------------
+
+
+def test_a_second_prediction_to_the_same_file_is_refused(
+    client: Client, run: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = write("t.svm", to_text(*make_rows(20, seed=1)))
+    output = str(tmp_path / "p.parquet")
+    score, refused = Scorer.score, []
+
+    def meanwhile(self: Scorer, sources: Any) -> Any:
+        monkeypatch.setattr(Scorer, "score", score)
+        with pytest.raises(OutputExists, match=rf"process {os.getpid()} on .* is writing here") as caught:
+            predict(run, text, output, client=client)
+        refused.append(caught)
+        return score(self, sources)
+
+    monkeypatch.setattr(Scorer, "score", meanwhile)
+    monkeypatch.setattr("transforms.claim.HEARTBEAT_SECONDS", 0.1)
+    predict(run, text, output, client=client)
+    assert len(refused) == 1
+    assert margins_of(output).size == 20
+    assert [file.name for file in tmp_path.iterdir() if "p.parquet" in file.name] == ["p.parquet"]
+
+
+def test_what_a_killed_prediction_left_goes_with_the_next(
+    client: Client, run: str, write: Write, tmp_path: Path
+) -> None:
+    text = write("t.svm", to_text(*make_rows(20, seed=1)))
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    claim = {"token": "x", "host": socket.gethostname(), "pid": dead.pid, "beat": 0}
+    write("p.parquet.claim.json", json.dumps(claim).encode())
+    write("p.parquet.0123abcd.tmp", b"PAR1 half")
+    write("q.parquet.0123abcd.tmp", b"another's")
+    predict(run, text, str(tmp_path / "p.parquet"), client=client)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["p.parquet", "q.parquet.0123abcd.tmp", "t.svm"]

@@ -17,11 +17,12 @@ import scipy.sparse as sp
 from pipeline import L1LogisticRegressionPath, PathOptions, fit_path
 from pipeline import blocks as pipeline_blocks
 from pipeline import cluster as pipeline_cluster
-from pipeline.blocks import WorkerLost, list_workers
+from pipeline.blocks import list_workers
 from pipeline.cluster import ClusterOptions, open_client
 from solver import RoundRecord, SolverOptions
 from tests.pipeline.hand_made import HandMade
-from transforms import Dataset, UserError, from_arrays
+from transforms import Dataset, UserError, from_arrays, liveness
+from transforms.errors import WorkerLost
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_killed_worker_ends_the_fit_of_an_estimator(
 def test_frozen_worker_counts_as_lost(
     cluster: HandMade, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline_blocks, "SILENCE_SECONDS", 4.0)
+    monkeypatch.setattr(liveness, "SILENCE_SECONDS", 4.0)
     victim = cluster.worker("a")
     freeze = OnRound(lambda: victim.send_signal(signal.SIGSTOP))
     with pytest.raises(WorkerLost, match="worker a"):
@@ -149,12 +150,13 @@ def test_scheduler_without_workers_is_an_error(cluster: HandMade) -> None:
 
 def test_unreachable_scheduler_is_one_line_and_exit_code_2(dataset: Dataset, tmp_path: Path) -> None:
     words = ["fit", str(tmp_path / "dataset"), "--output", str(tmp_path / "r"), "--scheduler", "tcp://127.0.0.1:1"]
+    hasty = "import pipeline.cluster; pipeline.cluster.CONNECT_SECONDS = 0.5; "
     done = subprocess.run(
-        [sys.executable, "-c", "from pipeline.commands.submit import main; main()", *words],
+        [sys.executable, "-c", hasty + "from pipeline.commands.submit import main; main()", *words],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "cannot reach a Dask scheduler at tcp://127.0.0.1:1" in done.stderr
+    assert "cannot reach a Dask scheduler at tcp://127.0.0.1:1: nothing listens there" in done.stderr

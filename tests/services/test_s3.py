@@ -7,13 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client
 
+from pipeline.commands.convert import command
 from tests.reference import files_of, random_text, read_back, read_text
 from tests.services.s3 import SECRET, Bucket
 from transforms import (
@@ -31,6 +33,7 @@ from transforms import convert as convert_module
 from transforms.claim import ClaimKeeper
 from transforms.storage import StorageOptions, read_ranges
 
+Convert = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = b"1 1:1 2:2\n0 1:3\n1 4:1\n"
 OTHER = b"1 7:1\n0 8:3\n0 9:1\n"
@@ -240,12 +243,14 @@ def test_a_bucket_that_is_not_there_is_named(bucket: Bucket, client: Client, nam
         )
 
 
-def _command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
+
+
+def in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
-    clean |= {"PYTHONPATH": str(ROOT), "AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"} | environment
     return subprocess.run(
         [sys.executable, "-c", "from pipeline.commands.convert import main; main()", *arguments, "--quiet"],
-        env=clean,
+        env=clean | {"PYTHONPATH": str(ROOT)} | ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=120,
@@ -253,14 +258,26 @@ def _command(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     )
 
 
-def test_the_command_reads_and_writes_s3(bucket: Bucket, tmp_path: Path) -> None:
+@pytest.fixture
+def convert(
+    call: Callable[..., subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """convert-libsvm in this process, where nothing tells of an account."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return partial(call, command)
+
+
+def test_the_command_reads_and_writes_s3(convert: Convert, bucket: Bucket, tmp_path: Path) -> None:
     bucket.write("in.svm", SMALL)
     (tmp_path / "options.json").write_text(json.dumps(bucket.options))
     options = f"@{tmp_path}/options.json"
-    arguments = [f"{bucket.url}/in.svm", f"{bucket.url}/data", "--workers", "2", "--processes"]
-    done = _command(*arguments, "--storage-options", options)
+    arguments = [f"{bucket.url}/in.svm", f"{bucket.url}/data", "--workers", "1", "--processes"]
+    done = in_a_process(*arguments, "--storage-options", options)
     assert (done.returncode, done.stderr) == (0, "")
-    again = _command("--inspect", f"{bucket.url}/data", "--storage-options", options)
+    again = convert("--inspect", f"{bucket.url}/data", "--storage-options", options, "--quiet")
     assert (again.returncode, again.stderr) == (0, "")
 
 
@@ -271,19 +288,17 @@ def test_missing_credentials_are_told_in_one_line(bucket: Bucket) -> None:
         [f"{bucket.url}/in.svm", f"{bucket.url}/data", "--workers", "1"],
         ["--inspect", f"{bucket.url}/data"],
     ):
-        done = _command(*arguments, "--storage-options", endpoint)
+        done = in_a_process(*arguments, "--storage-options", endpoint)
         assert done.returncode == 2, done.stderr
         assert "credentials" in done.stderr
         assert bucket.url in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_failing_task_does_not_tell_the_secret(bucket: Bucket) -> None:
+def test_a_failing_task_does_not_tell_the_secret(convert: Convert, bucket: Bucket) -> None:
     bucket.write("in.svm", b"x\n")
-    options = json.dumps(bucket.options)
-    for level in ("info", "debug"):
-        done = _command(
-            f"{bucket.url}/in.svm", f"{bucket.url}/data", "--storage-options", options, "--log-level", level
-        )
+    arguments = [f"{bucket.url}/in.svm", f"{bucket.url}/data", "--storage-options", json.dumps(bucket.options)]
+    for run, level in ((convert, "info"), (in_a_process, "debug")):
+        done = run(*arguments, "--log-level", level)
         assert done.returncode != 0
         assert SECRET not in done.stderr + done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -10,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
+from tests.damage import rewrite
 from tests.reference import random_text
-from transforms import check_dataset, convert_libsvm, open_dataset, parts
+from transforms import DatasetError, check_dataset, convert_libsvm, open_dataset, parts
 
 PART = "part-00001.parquet"
 
@@ -56,16 +54,21 @@ def test_any_flipped_byte_is_found(data: Path, name: str) -> None:
         flipped[at] ^= 0x01
         (data / name).write_bytes(flipped)
         (problem,) = problems(data)
-        assert problem == f"{data}/{name}: its checksum differs: the file was changed or damaged"
+        assert problem.startswith(f"{data}/{name}: ")
+        assert "its checksum differs: the file was changed or damaged" in problem
 
 
 @pytest.mark.parametrize("name", [PART, "labels.parquet"])
 def test_a_missing_or_cut_file_is_found(data: Path, name: str) -> None:
     content = (data / name).read_bytes()
     (data / name).write_bytes(content[:-1])
-    assert problems(data) == [f"{data}/{name}: {len(content) - 1} bytes, expected {len(content)}"]
+    (problem,) = problems(data)
+    assert problem.startswith(f"{data}/{name}: ")
+    assert f"{len(content) - 1} bytes, expected {len(content)}" in problem
     (data / name).unlink()
-    assert problems(data) == [f"{data}/{name}: missing"]
+    (problem,) = problems(data)
+    assert problem.startswith(f"{data}/{name}: ")
+    assert "missing" in problem
 
 
 def test_swapped_parts_are_found(data: Path) -> None:
@@ -89,19 +92,6 @@ def test_every_damaged_file_is_named(data: Path) -> None:
 # --- damage with a right checksum: a writer's mistake ---------------------------------------------------------------
 
 
-def rewrite(data: Path, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Change a file's columns and put its new size and checksum into dataset.json."""
-    table = pq.read_table(data / name)
-    columns = change({column: table[column].to_pylist() for column in table.column_names})
-    pq.write_table(pa.table(columns, schema=table.schema), data / name)
-    content = (data / name).read_bytes()
-    about = json.loads((data / "dataset.json").read_text())
-    for info in [about["labels"], *about["partitions"]]:
-        if info["file"] == name:
-            info["bytes"], info["sha256"] = len(content), hashlib.sha256(content).hexdigest()
-    (data / "dataset.json").write_text(json.dumps(about))
-
-
 def changed(name: str, row: int, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
     def change(columns: dict[str, Any]) -> dict[str, Any]:
         columns[name][row] = value(columns[name][row])
@@ -120,7 +110,7 @@ def twice_the_same(columns: dict[str, Any]) -> dict[str, Any]:
 
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "order of bounds": (swapped_rows, "sorted by falling bound"),
-    "a feature twice": (twice_the_same, "sorted by falling bound"),
+    "a feature twice": (twice_the_same, "sorted by falling bound|nonzeros, expected"),
     "a bound": (changed("bound", 5, lambda bound: bound + 1e6), "sorted by falling bound"),
     "examples falling": (changed("examples", 0, lambda examples: examples[::-1]), "not rising"),
     "an example twice": (changed("examples", 0, lambda examples: [examples[0], *examples[:-1]]), "not rising"),
@@ -159,8 +149,8 @@ def test_wrong_totals_are_found(data: Path, name: str) -> None:
     about = json.loads((data / "dataset.json").read_text())
     about[name] += 1
     (data / "dataset.json").write_text(json.dumps(about))
-    (problem,) = problems(data)
-    assert problem.startswith("dataset.json: ")
+    with pytest.raises(DatasetError, match=rf"dataset\.json: damaged \({name} is "):
+        problems(data)
 
 
 def test_a_feature_in_two_parts_is_found(data: Path) -> None:

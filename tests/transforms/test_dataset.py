@@ -16,6 +16,7 @@ import pytest
 from distributed import Client
 from fsspec.implementations.memory import MemoryFile
 
+from tests.damage import replace_table
 from tests.reference import columns_of, random_text, read_text
 from transforms import Csc, Dataset, DatasetError, convert_libsvm, open_dataset, parts
 from transforms import dataset as dataset_module
@@ -196,7 +197,7 @@ def test_arrays_are_views_of_what_arrow_decoded(dataset: Dataset, monkeypatch: p
     tables: list[pa.Table] = []
     plain = dataset_module._to_csc
 
-    def keep(table: pa.Table) -> Csc:
+    def keep(table: pa.Table) -> tuple[Csc, np.ndarray]:
         tables.append(table)
         return plain(table)
 
@@ -229,11 +230,11 @@ def test_arrays_are_views_of_what_arrow_decoded(dataset: Dataset, monkeypatch: p
         ("", r"dataset\.json: damaged"),
         ("{", r"dataset\.json: damaged"),
         ("\udcff", r"dataset\.json: damaged"),
-        ("[]", "not the description of a dglmnet data set"),
+        ("[]", r"dataset\.json: damaged \(it must be an object"),
         ('{"format": "other"}', "not the description of a dglmnet data set"),
         ('{"format": "dglmnet", "format_version": 99}', "format version 99.*update"),
         ('{"format": "dglmnet", "format_version": 0}', "format version 0.*convert again"),
-        ('{"format": "dglmnet"}', "format version None"),
+        ('{"format": "dglmnet"}', "format version null"),
         ('{"format": "dglmnet", "format_version": 1}', r"dataset\.json: damaged"),
     ],
 )
@@ -289,8 +290,7 @@ def test_damaged_labels_are_named(copy: Path, damage: str) -> None:
 
 
 def test_labels_of_another_data_set_are_noticed(copy: Path) -> None:
-    table = pq.read_table(copy / "labels.parquet")
-    pq.write_table(table.slice(0, 10), copy / "labels.parquet")
+    replace_table(copy, "labels.parquet", pq.read_table(copy / "labels.parquet").slice(0, 10))
     with pytest.raises(DatasetError, match="10 labels for 400 examples"):
         open_dataset(str(copy)).labels()
 

@@ -1,0 +1,256 @@
+"""A run folder as it is stored: what its files are called, what they hold, and the one way to read each, checked.
+
+Whatever comes from here may be handed to kernels: ids are in range and rise, weights are finite, tables agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from transforms import UserError
+from transforms.dataset import LABEL_MAP, UNREADABLE, one_line
+from transforms.schema import (
+    SHA256,
+    Check,
+    Mismatch,
+    flag,
+    listed,
+    mapping,
+    number,
+    optional,
+    read_record,
+    record,
+    refuse,
+    shown,
+    text,
+    whole,
+)
+from transforms.storage import display, explained, read_parquet
+from transforms.validation import LARGEST_ID, refuse_nulls, refuse_other_columns
+
+T = TypeVar("T")
+RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
+REPORT = "report.html"
+RUN_VERSION = 1
+METRICS = ("auprc", "auc", "log_loss", "accuracy")
+
+PATH_SCHEMA = pa.schema(
+    [
+        ("index", pa.int32()),
+        ("lambda", pa.float64()),
+        ("objective", pa.float64()),
+        ("gap", pa.float64()),
+        ("nonzeros", pa.int64()),
+        ("rounds", pa.int32()),
+        ("seconds", pa.float64()),
+        ("line_search_seconds", pa.float64()),
+        ("converged", pa.bool_()),
+    ]
+)
+COEFFICIENT_SCHEMA = pa.schema([("lambda_index", pa.int32()), ("feature", pa.int64()), ("weight", pa.float64())])
+TRACE_SCHEMA = pa.schema(
+    [
+        ("lambda_index", pa.int32()),
+        ("lambda", pa.float64()),
+        ("round", pa.int32()),
+        ("objective", pa.float64()),
+        ("relative_decrease", pa.float64()),
+        ("alpha", pa.float64()),
+        ("nonzeros", pa.int64()),
+        ("seconds", pa.float64()),
+        ("line_search_seconds", pa.float64()),
+        ("gap", pa.float64()),
+    ]
+)
+# Columns that earlier versions did not write, and those that an evaluation adds.
+_MAY_LACK = ("gap", "line_search_seconds", "converged", "relative_decrease", "alpha")
+_METRIC_FIELDS = [pa.field(name, pa.float64()) for name in METRICS]
+
+
+def _option(value: Any, place: str) -> None:
+    """An option as a run was given it: a number, text, true, false, null, or a list of such."""
+    if isinstance(value, list):
+        listed(_option)(value, place)
+    elif isinstance(value, str):
+        text()(value, place)
+    elif isinstance(value, dict):
+        refuse(place, "a single value", value)
+
+
+_DATASET = record(
+    {
+        "path": text(),
+        "sha256": text(SHA256),
+        "examples": whole(),
+        "features": whole(),
+        "index_base": whole(high=1),
+        "label_map": LABEL_MAP,
+    },
+    {"nnz": whole(), "partitions": whole(), "hold_out": number(0, 1)},
+)
+_EVALUATION = record(
+    {
+        "inputs": listed(
+            record({"path": text()}, {"size": whole(), "version": text(), "sha256": text(), "examples": whole()})
+        ),
+        "examples": whole(),
+        "nonzeros": whole(),
+        "unseen_nonzeros": optional(whole()),
+        "weighted": flag,
+        "metric": text(choices=METRICS),
+    },
+    {
+        "held_out": optional(number(0, 1)),
+        "on_bad_line": text(),
+        "bad_lines": whole(),
+        "best": optional(whole()),
+    },
+)
+_RUN = record(
+    {"dataset": _DATASET, "options": mapping(_option)},
+    {
+        "versions": mapping(text()),
+        "complete": flag,
+        "seconds": mapping(optional(number(low=0))),
+        "blocks": listed(listed(whole())),
+        "lambda_max": number(low=0),
+        "lambdas": listed(number(low=0)),
+        "evaluation": _EVALUATION,
+        "report": text(),
+    },
+)
+
+
+def read_about(fs: Any, path: str, remedy: str = "fit again") -> dict[str, Any]:
+    """run.json of the folder at `path`, if it is one that this version understands."""
+    where = display(fs, path)
+    try:
+        fs.invalidate_cache()
+        return read_record(fs, f"{path}/{RUN_JSON}", _run_check(where), remedy)
+    except (FileNotFoundError, NotADirectoryError):
+        why = f"there is no {RUN_JSON} in it" if fs.exists(path) else "no such folder"
+        raise UserError(f"{where}: not a run: {why}. Make one with dask-submit fit") from None
+
+
+def _run_check(where: str) -> Check:
+    def check(about: dict[str, Any], place: str) -> None:
+        version = about.get("run_version")
+        if type(version) is not int or version != RUN_VERSION:
+            found = f"run version {shown(version)}"
+            raise UserError(f"{where}: {found}, but this dglmnet reads {RUN_VERSION}: fit again")
+        _RUN(about, place)
+        if about["dataset"]["label_map"]["-1"] == about["dataset"]["label_map"]["+1"]:
+            raise Mismatch("dataset.label_map gives -1 and +1 the same label")
+
+    return check
+
+
+def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
+    """path.parquet, a row per λ."""
+
+    def rows(table: pa.Table) -> list[dict[str, Any]]:
+        lambdas = table["lambda"].to_numpy()
+        if table["index"].to_pylist() != list(range(table.num_rows)):
+            raise Mismatch("index must count from 0")
+        if not ((lambdas > 0).all() and np.isfinite(lambdas).all() and (np.diff(lambdas) < 0).all()):
+            raise Mismatch("lambda must be finite, above 0, and fall")
+        _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds"))
+        for name in METRICS:
+            if name in table.column_names and not np.isfinite(table[name].drop_null().to_numpy()).all():
+                raise Mismatch(f"{name} must be finite")
+        found: list[dict[str, Any]] = table.to_pylist()
+        return found
+
+    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_METRIC_FIELDS)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The coefficients of a path: those of λ k are starts[k] to starts[k + 1]."""
+
+    starts: np.ndarray
+    features: np.ndarray  # int64, rising within a λ
+    weights: np.ndarray  # float64
+
+
+def read_weights(fs: Any, path: str, rows: Sequence[dict[str, Any]], index_base: int) -> Weights:
+    """coefficients.parquet, as far as path.parquet has rows: a fit at work may have written the next λ already."""
+    where = display(fs, path)
+
+    def weights(table: pa.Table) -> Weights:
+        index, features = table["lambda_index"].to_numpy(), table["feature"].to_numpy()
+        values = table["weight"].to_numpy()
+        if (np.diff(index) < 0).any() or (index.size and index[0] < 0):
+            raise Mismatch("lambda_index must rise from 0")
+        if ((np.diff(index) == 0) & (np.diff(features) <= 0)).any():
+            raise Mismatch("feature ids must rise within a λ")
+        if features.size and (features.min() < index_base or features.max() > LARGEST_ID):
+            raise Mismatch(f"feature ids outside {index_base}..{LARGEST_ID}")
+        if not np.isfinite(values).all():
+            raise Mismatch("weights that are not finite")
+        starts = np.searchsorted(index, np.arange(len(rows) + 1))
+        return Weights(starts, features[: starts[-1]], values[: starts[-1]])
+
+    found = _read(fs, f"{path}/{COEFFICIENTS}", COEFFICIENT_SCHEMA, weights)
+    if np.diff(found.starts).tolist() != [row["nonzeros"] for row in rows]:
+        raise UserError(f"{where}: damaged: {COEFFICIENTS} and {PATH} do not agree: fit again")
+    return found
+
+
+def read_trace(fs: Any, path: str, done: int) -> list[dict[str, Any]]:
+    """trace.parquet, the rounds of the first `done` λ."""
+
+    def rows(table: pa.Table) -> list[dict[str, Any]]:
+        _refuse_negative(table, ("lambda_index", "round", "objective", "nonzeros", "seconds"))
+        found: list[dict[str, Any]] = table.to_pylist()
+        return [row for row in found if row["lambda_index"] < done]
+
+    return _read(fs, f"{path}/{TRACE}", TRACE_SCHEMA, rows)
+
+
+def _refuse_negative(table: pa.Table, names: Sequence[str]) -> None:
+    for name in names:
+        values = table[name].to_numpy()
+        if not (np.isfinite(values).all() and (values >= 0).all()):
+            raise Mismatch(f"{name} must be finite and at least 0")
+
+
+def _read(fs: Any, path: str, schema: pa.Schema, take: Callable[[pa.Table], T], others: Sequence[pa.Field] = ()) -> T:
+    """What `take` makes of a table of this schema; UserError if the file is missing or damaged."""
+    where = display(fs, path)
+    try:
+        with explained(where):
+            table = read_parquet(fs, path)
+        return take(_shaped(table, schema, others))
+    except FileNotFoundError:
+        raise UserError(
+            f"{where}: missing: no λ is done yet, or the run is damaged: continue it or fit again"
+        ) from None
+    except UNREADABLE as error:
+        raise UserError(f"{where}: damaged ({one_line(error)}): fit again") from None
+
+
+def _shaped(table: pa.Table, schema: pa.Schema, others: Sequence[pa.Field]) -> pa.Table:
+    """The columns of the schema, and the others that are there. Those that may be missing are filled with null."""
+    if len(set(table.column_names)) < len(table.column_names):
+        raise Mismatch("two columns have the same name")
+    known = {*schema.names, *(field.name for field in others)}
+    for name in table.column_names:
+        if name not in known:
+            raise Mismatch(f"column {shown(name)} does not belong here")
+    for field in schema:
+        if field.name in _MAY_LACK and field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    wanted = pa.schema([*schema, *(field for field in others if field.name in table.column_names)])
+    missing = [name for name in wanted.names if name not in table.column_names]
+    if missing:
+        raise Mismatch(f"no column {missing[0]}")
+    table = table.select(wanted.names)
+    refuse_other_columns(table.schema, wanted)
+    refuse_nulls(table, nullable=(*_MAY_LACK, *METRICS))
+    return table
