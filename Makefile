@@ -10,7 +10,7 @@ help:
 	@echo "make test         linters, types and tests"
 	@echo "make test-storage the tests on real storage servers, HDFS among them (fetches 250 MB, once; HDFS needs java)"
 	@echo "make test-lowest  the tests with the oldest dependencies that pyproject.toml allows"
-	@echo "make fuzz         spoiled files by the thousand, in batches; COUNT=N (100000) and SEED=S (0) choose how many and which"
+	@echo "make fuzz         spoiled files and texts by the thousand, in batches; COUNT=N (100000) and SEED=S (0) choose how many and which"
 	@echo "make notebooks    execute the notebooks and write them back with their outputs"
 	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder,"
 	@echo "                  LIMIT=S gives each solver S seconds on a data set (300 by default)"
@@ -59,6 +59,8 @@ test-lowest: .venv-lowest/installed
 
 fuzz: $(VENV)/installed
 	$(BIN)/python -m tests.fuzz.run --count $(or $(COUNT),100000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1)
+	$(BIN)/python -m tests.fuzz.parser --cases $(or $(COUNT),100000) --seed $(or $(SEED),0)
+	$(BIN)/python -m tests.fuzz.parser --cases $(or $(COUNT),100000) --seed $(or $(SEED),0) --bounds-check
 
 # With DATA=DIR, on the real data in it (NAME.train.svm), else on look-alikes.
 bench: $(VENV)/installed

@@ -1,4 +1,4 @@
-"""Many small inputs: how time and memory of a conversion and of an evaluation grow with the number of files.
+"""Many small inputs: how time and memory of a conversion grow with the number of files.
 
     python -m benchmarks.bench_files [--files N]... [--lines K] [--gz]
 

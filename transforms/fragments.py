@@ -34,7 +34,7 @@ HEADER = np.dtype(
         ("label_files", "<i8", (2,)),  # position among the block's files of the first that has this label
     ]
 )
-_SPOT: dict[str, Check] = {"line": whole(), "column": whole(), "text": text(), "expected": text()}
+_SPOT: dict[str, Check] = {"line": whole(), "column": whole(), "text": text(), "expected": text(), "file": whole()}
 _SPOTS = listed(record(_SPOT))
 DIRECTORY = np.dtype([("features", "<u4"), ("nnz", "<u4")])
 
@@ -213,9 +213,8 @@ def _is_sound(header: np.ndarray) -> bool:
     """Can a layout be computed from these numbers?"""
     numbers = [int(header[name]) for name in _NUMBERS + _SIZES]
     sizes = int(header["example_bytes"]) in (2, 4) and int(header["value_bytes"]) in (0, 4)
-    return (
-        sizes and min(numbers) >= 0 and int(header["labels"]) <= 2 and bool(np.isfinite(header["label_values"]).all())
-    )
+    labels = int(header["labels"]) <= 2 and bool(np.isfinite(header["label_values"]).all())
+    return sizes and min(numbers) >= 0 and labels and bool((header["label_files"] >= 0).all())
 
 
 def read_notes(fs: Any, fragment: Fragment) -> list[BadSpot]:

@@ -198,7 +198,15 @@ def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
             results.append(Mapped(fragment, read_bucket_nnz(fs, fragment), read_notes(fs, fragment)))
         except ValueError:  # damaged: it is made again
             return None
+        if not _names_files_of(block, results[-1]):
+            return None
     return results
+
+
+def _names_files_of(block: Block, mapped: Mapped) -> bool:
+    """Are the files that a fragment speaks of among those of the block?"""
+    files: list[int] = [*mapped.fragment.header["label_files"].tolist(), *(spot.file for spot in mapped.spots)]
+    return max(files) < len(block.spans)
 
 
 def _same_bad_lines(job: Job, fragment: Fragment) -> bool:

@@ -260,7 +260,7 @@ def _parse_label(at, base, row, unsure, n_unsure):  # type: ignore[no-untyped-de
         return at, label, np.nan, n_unsure, OK
     token = at + 1
     at, weight, trust, code = _number(token)
-    if code != OK or weight < 0.0 or not _is_end(_load_byte(at)):
+    if code != OK or np.float32(weight) < 0.0 or not _is_end(_load_byte(at)):
         return at if _load_byte(at) == 0 else token, label, weight, n_unsure, BAD_WEIGHT
     if trust == UNSURE:
         n_unsure = _note(unsure, n_unsure, -2 - 2 * row, token - base, at - base)
@@ -435,8 +435,10 @@ def parse(text: np.ndarray, stop: int, *, zero_based: bool = False, bad_lines: i
             values[what] = number
         else:
             (labels if what % 2 else weights)[(-1 - what) // 2] = number
-    if not all_ones and not values[:nnz].all():
+    zeros = not all_ones and not values[:nnz].all()
+    if zeros:
         nnz = drop_zeros(indptr, ids, values)
+    if zeros or n_unsure:  # what is left, or what Python made of a number, may be 1
         all_ones = bool((values[:nnz] == 1).all())
     spots = [_spot(text, stop, *row) for row in bad[: min(n_bad, bad_lines)].tolist()]
     return Parsed(labels, weights, indptr, ids[:nnz], values[:nnz], all_ones, lines, n_bad, spots)

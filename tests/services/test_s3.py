@@ -235,6 +235,14 @@ def test_a_missing_input_on_s3_is_named(bucket: Bucket, client: Client, name: st
         convert_libsvm(f"{bucket.url}/{name}", f"{bucket.url}/data", storage_options=bucket.options, client=client)
 
 
+@pytest.mark.parametrize("name", ["in.svm", "in/*.svm", "in/", ""])
+def test_a_bucket_that_is_not_there_is_named(bucket: Bucket, client: Client, name: str) -> None:
+    with pytest.raises(UserError, match=r"s3://no-such-bucket.*: there is no bucket no-such-bucket$"):
+        convert_libsvm(
+            f"s3://no-such-bucket/{name}", f"{bucket.url}/data", storage_options=bucket.options, client=client
+        )
+
+
 ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 
 
