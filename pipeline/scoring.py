@@ -32,6 +32,7 @@ from transforms.mapreduce import BAD_LINES_NAMED, BadSpotFound
 from transforms.parser import EXPECTED, ID_ZERO, Parsed, padded, parse
 from transforms.plan import default_block_size
 from transforms.progress import Progress
+from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, display, explained, open_storage
 
 MARGIN_BYTES = 64 << 20
@@ -231,6 +232,7 @@ class BlockScores:
     bad_lines: int
 
 
+@without_secrets
 def score_block(
     block: Block, table: WeightTable, options: StorageOptions, zero_based: bool, reading: Reading
 ) -> BlockScores:
@@ -286,6 +288,7 @@ def _join(pieces: Sequence[BlockScores], count: int) -> BlockScores:
     )
 
 
+@without_secrets
 def score_partition(partition: Partition, n: int, table: WeightTable) -> tuple[np.ndarray, int]:
     """A partition's part of all margins, and the nonzeros of unknown features."""
     margins = np.zeros((n, table.count))

@@ -32,6 +32,7 @@ from transforms.parser import BadSpot, Parsed, padded, parse
 from transforms.parts import PART_SCHEMA, PartInfo, merge_runs, part_name, write_part
 from transforms.plan import Plan
 from transforms.schema import parse_record, record, text, whole
+from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, open_storage, sha256_of, write_json
 
 BAD_LINES_NAMED = 10
@@ -76,6 +77,7 @@ class BadSpotFound(UserError):
         self.block, self.spot = block, spot
 
 
+@without_secrets
 def map_block(job: Job, block: Block) -> list[Mapped]:
     """Parse a block and leave it by feature: one fragment, or several when the block is a compressed file."""
     fs = job.storage()
@@ -158,6 +160,7 @@ def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
     return results
 
 
+@without_secrets
 def count_lines(job: Job, block: Block) -> int:
     """Lines that start in a plain block."""
     return sum(
@@ -180,6 +183,7 @@ class Catalogue:
         return self.offsets[-1]
 
 
+@without_secrets
 def write_labels(job: Job, catalogue: Catalogue) -> dict[str, Any]:
     """Write labels.parquet from the fragments."""
     fs = job.storage()
@@ -210,6 +214,7 @@ def _labels(fs: Any, job: Job) -> Labels:
         return _labels_kept[job.claim.token]
 
 
+@without_secrets
 def reduce_partition(job: Job, index: int, catalogue: Catalogue, spans: np.ndarray) -> PartInfo:
     """Collect a partition's features from all fragments and write them as a part."""
     fs = job.storage()
