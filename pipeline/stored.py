@@ -161,8 +161,11 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
         if not ((lambdas > 0).all() and np.isfinite(lambdas).all() and (np.diff(lambdas) < 0).all()):
             raise Mismatch("lambda must be finite, above 0, and fall")
         _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds"))
-        for name in METRICS:
-            if name in table.column_names and not np.isfinite(table[name].drop_null().to_numpy()).all():
+        judged = [name for name in METRICS if name in table.column_names]
+        if judged and len(judged) < len(METRICS):
+            raise Mismatch(f"of {', '.join(METRICS)} it has only {', '.join(judged)}")
+        for name in judged:
+            if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
         found: list[dict[str, Any]] = table.to_pylist()
         return found
