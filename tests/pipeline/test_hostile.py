@@ -321,3 +321,17 @@ def test_no_flipped_bit_of_a_model_is_taken_for_another_model(folder: Path, name
         assert np.array_equal(model.features, before.features)
         assert np.array_equal(model.weights, before.weights)
     assert refused > len(content) // 7 // 4
+
+
+@pytest.mark.parametrize("residency", ["memory", "stream"])
+def test_what_a_worker_process_finds_damaged_is_told_as_such(
+    process_client: Client, folder: Path, residency: str
+) -> None:
+    content = bytearray((folder / "train" / PART).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / "train" / PART).write_bytes(content)
+    with pytest.raises(DatasetError, match=rf"{PART}: this part is damaged \(its checksum differs"):
+        fit_path(str(folder / "train"), str(folder / "new"), residency=residency, client=process_client)
+    with pytest.raises(DatasetError, match=rf"{PART}: this part is damaged \(its checksum differs"):
+        predict(str(folder / "run"), str(folder / "train"), str(folder / "p.parquet"), client=process_client)
+    assert not (folder / "new").exists()
