@@ -32,6 +32,7 @@ from transforms.parser import EXPECTED, ID_ZERO, Parsed
 from transforms.plan import default_block_size
 from transforms.progress import Progress
 from transforms.reading import MAX_LINE, Limits
+from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, display, explained, open_storage
 
 MARGIN_BYTES = 64 << 20
@@ -244,6 +245,7 @@ class BlockScores:
     rows: tuple[int, ...]  # of each file
 
 
+@without_secrets
 def score_block(
     block: Block, table: WeightTable, options: StorageOptions, zero_based: bool, reading: Reading
 ) -> BlockScores:
@@ -306,6 +308,7 @@ def _join(pieces: Sequence[_Scores], count: int, rows: tuple[int, ...]) -> Block
     )
 
 
+@without_secrets
 def score_partition(partition: Partition, n: int, table: WeightTable) -> tuple[np.ndarray, int]:
     """A partition's part of all margins, and the nonzeros of unknown features."""
     margins = np.zeros((n, table.count))

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from transforms import UserError
 from transforms.dataset import LABEL_MAP, UNREADABLE, one_line
+from transforms.plan import SHARE
 from transforms.schema import (
     SHA256,
     Check,
@@ -91,7 +92,7 @@ _DATASET = record(
         "index_base": whole(high=1),
         "label_map": LABEL_MAP,
     },
-    {"nnz": whole(), "partitions": whole(), "hold_out": number(0, 1)},
+    {"nnz": whole(), "partitions": whole(), "hold_out": SHARE},
 )
 _EVALUATION = record(
     {
@@ -105,7 +106,7 @@ _EVALUATION = record(
         "metric": text(choices=METRICS),
     },
     {
-        "held_out": optional(number(0, 1)),
+        "held_out": optional(SHARE),
         "on_bad_line": text(),
         "bad_lines": whole(),
         "best": optional(whole()),
@@ -160,8 +161,11 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
         if not ((lambdas > 0).all() and np.isfinite(lambdas).all() and (np.diff(lambdas) < 0).all()):
             raise Mismatch("lambda must be finite, above 0, and fall")
         _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds"))
-        for name in METRICS:
-            if name in table.column_names and not np.isfinite(table[name].drop_null().to_numpy()).all():
+        judged = [name for name in METRICS if name in table.column_names]
+        if judged and len(judged) < len(METRICS):
+            raise Mismatch(f"of {', '.join(METRICS)} it has only {', '.join(judged)}")
+        for name in judged:
+            if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
         found: list[dict[str, Any]] = table.to_pylist()
         return found

@@ -25,6 +25,7 @@ from transforms.output import commit, is_finished, workplace
 from transforms.parser import Parsed
 from transforms.plan import Plan
 from transforms.progress import NoProgress
+from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, open_storage
 
 PARTS_PER_THREAD = 4  # a Reduce task needs about three times what its part takes in a fit
@@ -108,6 +109,7 @@ def _run(client: Client, job: Job, plan: Plan, blocks: list[tuple[Any, Any, Any]
     return reduce_fragments(client, job, plan, [], mapped, bucket_nnz, NoProgress())
 
 
+@without_secrets
 def map_rows(job: Job, index: int, X: Any, y: Any, weights: Any) -> Mapped:
     """Leave a row block by feature, as one fragment."""
     fs = job.storage()

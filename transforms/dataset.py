@@ -361,6 +361,8 @@ def _description_check(where: str) -> Check:
 def _refuse_untrue(description: dict[str, Any]) -> None:
     """Counts that stand in two places must agree; each part has the name of its place, so that none is there twice."""
     parts, labels = description["partitions"], description["labels"]
+    if not parts:
+        raise Mismatch("partitions must not be empty")
     for name in ("features", "nnz"):
         total = sum(part[name] for part in parts)
         if description[name] != total:
@@ -370,8 +372,6 @@ def _refuse_untrue(description: dict[str, Any]) -> None:
         raise Mismatch(f"examples is {description['examples']}, but there are {total} labels")
     if labels["weighted"]:
         record({"weight_of_negatives": number(), "weight_of_positives": number()})(labels, "labels")
-    if not parts:
-        raise Mismatch("partitions must not be empty")
     if description["bad_lines"]["count"] and not description["bad_lines"]["first"]:
         raise Mismatch("bad_lines counts some, but names none")
     for k, part in enumerate(parts):

@@ -281,6 +281,8 @@ def read_runs(fs: Any, fragments: Sequence[Fragment], offsets: Sequence[int], sp
         directory = np.frombuffer(raw, dtype=DIRECTORY)
         for first, stop in (spans - low).tolist():
             (f0, n0), (f1, n1) = directory[first].tolist(), directory[stop].tolist()
+            if not (f0 <= f1 <= int(fragment.header["features"]) and n0 <= n1 <= fragment.nnz):
+                raise _damaged(fragment)
             if f0 == f1:
                 continue
             example, value = int(fragment.header["example_bytes"]), int(fragment.header["value_bytes"])

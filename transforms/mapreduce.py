@@ -35,6 +35,7 @@ from transforms.parts import PART_SCHEMA, PartInfo, merge_runs, part_name, write
 from transforms.plan import BYTES_PER_NONZERO, Recipe
 from transforms.reading import Limits, read_lines
 from transforms.schema import parse_record, record, text, whole
+from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, open_storage, sha256_of, write_json
 
 BAD_LINES_NAMED = 10
@@ -110,6 +111,7 @@ def parse_block(
         yield Piece(file, trimmed(parsed) if len(block.spans) > 1 else parsed)
 
 
+@without_secrets
 def map_block(job: Job, block: Block) -> list[Mapped]:
     """Parse a block and leave it by feature: one fragment, or several when there is much compressed text in it."""
     fs = job.storage()
@@ -215,6 +217,7 @@ def _same_bad_lines(job: Job, fragment: Fragment) -> bool:
     return job.plan.on_bad_line == "skip" and bool(fragment.header["max_line"] == job.plan.max_line_bytes)
 
 
+@without_secrets
 def count_lines(job: Job, block: Block) -> int:
     """Lines that start in a plain block."""
     return sum(
@@ -239,6 +242,7 @@ class Catalogue:
         return self.offsets[-1]
 
 
+@without_secrets
 def write_labels(job: Job, catalogue: Catalogue) -> dict[str, Any]:
     """Write labels.parquet from the fragments."""
     fs = job.storage()
@@ -269,6 +273,7 @@ def _labels(fs: Any, job: Job) -> Labels:
         return _labels_kept[job.claim.token]
 
 
+@without_secrets
 def reduce_partition(job: Job, index: int, catalogue: Catalogue, spans: np.ndarray) -> PartInfo:
     """Collect a partition's features from all fragments and write them as a part."""
     fs = job.storage()

@@ -106,8 +106,10 @@ class Plan:
 
 
 INPUTS_SCHEMA = listed(record({"path": text(), "size": whole(), "version": text()}))
+SHARE = number(0, 1 - 2**-53)  # of the examples: less than all
+MAX_PARTITIONS = 1 << 20  # sixteen times as many as there are buckets
 PLAN_FIELDS: dict[str, Check] = {
-    "partitions": whole(low=1),
+    "partitions": whole(1, MAX_PARTITIONS),
     "block_size": whole(low=1),
     "strategy": text(choices=STRATEGIES),
     "zero_based": flag,
@@ -116,7 +118,7 @@ PLAN_FIELDS: dict[str, Check] = {
     "format_version": whole(),
     "tool_version": text(),
 }
-_SINCE = {"hold_out": number(0, 1), "max_line_bytes": whole(low=1)}  # earlier versions did not write these
+_SINCE = {"hold_out": SHARE, "max_line_bytes": whole(low=1)}  # earlier versions did not write these
 PLAN_SCHEMA = record(PLAN_FIELDS | {"inputs": INPUTS_SCHEMA}, _SINCE)
 OPTIONS_SCHEMA = record(PLAN_FIELDS, _SINCE)  # as dataset.json has them
 

@@ -10,6 +10,7 @@ import json
 import logging
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from transforms.errors import ClusterLost, UserError
+from transforms.secrets import hide_in_urls, holds_secret, make_scrubber
 
 if TYPE_CHECKING:
     from pipeline.tls import TlsFiles
@@ -46,7 +48,21 @@ class JsonObject(click.ParamType):
             self.fail("expected a JSON object such as '{\"anon\": true}', or @FILE", param, ctx)
         if not isinstance(content, dict):
             self.fail("expected a JSON object such as '{\"anon\": true}', or @FILE", param, ctx)
+        if _is_typed(value, param, ctx) and holds_secret(content):
+            OUTPUT.typed_secret = True
         return content
+
+
+def _is_typed(value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+    """Does the value itself stand on the command line?"""
+    if param is None or ctx is None or value.startswith("@"):
+        return False
+    return ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+
+
+def _hide(ctx: click.Context, param: click.Parameter, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    OUTPUT.hide(value or {})
+    return value
 
 
 class Size(click.ParamType):
@@ -137,6 +153,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--storage-options",
             type=JsonObject(),
+            callback=_hide,
             metavar="JSON",
             help="Options for remote storage, as fsspec takes them: a JSON object or @FILE.",
         ),
@@ -169,6 +186,36 @@ def apply_options(options: list[Decorator], command: Callable[..., Any]) -> Call
     return command
 
 
+class Output:
+    """What a command writes for people to read: no secrets."""
+
+    def __init__(self) -> None:
+        self.scrub: Callable[[str], str] = hide_in_urls
+        self.typed_secret = False  # on the command line, where other users of the machine see it
+
+    def hide(self, storage: dict[str, Any]) -> None:
+        """From now on, the values of these storage options are not shown."""
+        self.scrub = make_scrubber(storage)
+
+    def warn(self) -> None:
+        if self.typed_secret:
+            self.typed_secret = False
+            logger.warning(
+                "warning: --storage-options holds what looks like a secret, and the list of processes shows it to "
+                "everyone on this machine: put it in a file and pass --storage-options @FILE"
+            )
+
+
+OUTPUT = Output()
+
+
+class PlainFormatter(logging.Formatter):
+    """A line as it is, without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return OUTPUT.scrub(super().format(record))
+
+
 class JsonFormatter(logging.Formatter):
     """A JSON object a line: time, level, and the event's own fields or the message; of other libraries their name."""
 
@@ -179,19 +226,21 @@ class JsonFormatter(logging.Formatter):
             event = {"logger": record.name} | event
         if record.exc_info:
             event = event | {"trace": self.formatException(record.exc_info)}
+        event = {name: OUTPUT.scrub(value) if isinstance(value, str) else value for name, value in event.items()}
         return json.dumps({"time": when, "level": record.levelname.lower()} | event)
 
 
 def set_up_logging(level: str, *, quiet: bool, log_json: bool) -> None:
     """Log lines of this package, its warnings, and what other libraries have to say, to standard error."""
     handler = logging.StreamHandler()
-    plain = logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    plain = PlainFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S")
     handler.setFormatter(JsonFormatter() if log_json else plain)
     warnings.showwarning = lambda message, *rest, **more: logger.warning("warning: %s", message)
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(logging.ERROR if quiet else level.upper())
     _log_of_others(handler, debug=level == "debug")
+    OUTPUT.warn()
 
 
 def _log_of_others(handler: logging.Handler, *, debug: bool) -> None:
@@ -234,7 +283,8 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         if logger.isEnabledFor(logging.DEBUG):
-            raise
+            click.echo(OUTPUT.scrub(traceback.format_exc()).rstrip(), err=True)
+            sys.exit(1)
         from transforms.storage import explain, redact  # here, as --help and the tab key need not wait for it
 
         what = explain(error)
@@ -244,6 +294,7 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
 
 
 def _fail(name: str, message: str, code: int) -> None:
+    message = OUTPUT.scrub(message)
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(message.split()))
     line = f"{name}: error: {text}"
     if any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers):

@@ -10,31 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 logger = logging.getLogger("dglmnet")
-SHORTEST_SECRET = 4  # a shorter value says nothing, and would blot out half of every message
-
-
-def make_scrubber(storage: dict[str, Any]) -> Callable[[str], str]:
-    """A function that takes the values of storage options out of a text."""
-    secrets = sorted({one for one in _texts(storage) if len(one) >= SHORTEST_SECRET}, key=len, reverse=True)
-
-    def scrub(text: str) -> str:
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return text
-
-    return scrub
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _texts(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _texts(one)
-
 
 _SINKS: dict[int, Callable[[int, str], None]] = {}
 _showwarning = warnings.showwarning

@@ -18,7 +18,7 @@ from distributed import Client, get_client, get_worker, secede
 from distributed.worker import WORKER_ANY_RUNNING
 
 from pipeline.driver.events import EventDisplay, topic
-from pipeline.driver.log import logs_told, make_scrubber
+from pipeline.driver.log import logs_told
 from pipeline.driver.record import (
     CANCELLED,
     CUT_OFF,
@@ -33,6 +33,7 @@ from pipeline.driver.record import (
 from transforms import UserError
 from transforms.errors import ClusterLost
 from transforms.liveness import scheduler_answers
+from transforms.secrets import make_scrubber
 
 logger = logging.getLogger("dglmnet")
 LIMIT_SECONDS = 20.0  # for the scheduler to say what is published, or to publish something

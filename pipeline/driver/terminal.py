@@ -15,7 +15,7 @@ from typing import Literal
 import click
 from distributed import Client, Future
 
-from pipeline.commands.shared import Terminated
+from pipeline.commands.shared import OUTPUT, Terminated
 from pipeline.display import SilentDisplay, open_display
 from pipeline.driver.follow import Follower
 from pipeline.driver.record import CANCELLED, CUT_OFF, FINISHED, DriverRecord, RunFolder
@@ -38,7 +38,7 @@ class DriverFailed(click.ClickException):
         self.exit_code = code  # type: ignore[misc]
 
     def show(self, file: object = None) -> None:
-        click.echo(f"dask-submit: error: {' '.join(self.message.split())}", err=True)
+        click.echo(f"dask-submit: error: {OUTPUT.scrub(' '.join(self.message.split()))}", err=True)
 
 
 def stay(

@@ -15,12 +15,12 @@ from tests.services.certificates import Certificates
 
 
 class HandMade:
-    """`dask scheduler` and `dask worker` processes on loopback, ended with the test."""
+    """`dask scheduler` and `dask worker` processes on loopback, ended with the test; their logs are in the folder."""
 
     def __init__(
         self, folder: Path, environment: dict[str, str] | None = None, tls: Certificates | None = None
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._tls = tls.options if tls else ()
         self._file = folder / "scheduler.json"
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -42,13 +42,15 @@ class HandMade:
         return process
 
     def _start(self, *words: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        log = (self.folder / f"{words[0]}-{len(self._processes)}.log").open("wb")
         process = subprocess.Popen(
             [sys.executable, "-m", "dask", *words, "--scheduler-file", str(self._file), *self._tls],
-            cwd=self._folder,
+            cwd=self.folder,
             env=os.environ | (environment or {}),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
+        log.close()
         self._processes.append(process)
         return process
 

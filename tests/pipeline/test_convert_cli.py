@@ -322,6 +322,38 @@ def test_inspect_prints_the_table(run: Callable[..., Ran], dataset: Path) -> Non
         assert row in ran.out
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("nnz", "12"),
+        ("examples", True),
+        ("examples", 0),
+        ("features", 1.5),
+        ("label_map", {"-1": "x", "+1": 1}),
+        ("labels", []),
+        ("partitions", {}),
+        ("partitions", []),
+        ("partitions", [7]),
+        ("inputs", None),
+        ("bad_lines", {"count": 1, "first": []}),
+        ("index_base", 2),
+        ("plan", "spread"),
+    ],
+)
+@pytest.mark.parametrize(
+    "arguments", [("--inspect", "data"), ("in.svm", "data", "--resume")], ids=["inspect", "resume"]
+)
+def test_a_description_of_wrong_types_is_one_line_that_names_the_field(
+    run: Callable[..., Ran], dataset: Path, field: str, value: object, arguments: tuple[str, ...]
+) -> None:
+    about = json.loads((dataset / "dataset.json").read_text())
+    (dataset / "dataset.json").write_text(json.dumps(about | {field: value}))
+    ran = run(*arguments, "--quiet")
+    assert ran.code == 2
+    (line,) = ran.error_lines
+    assert re.search(rf"{dataset}/dataset\.json: damaged \({field}.*\): convert again", line)
+
+
 @pytest.mark.parametrize("name", ["part-00001.parquet", "labels.parquet"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
 def test_inspect_names_the_damaged_file(run: Callable[..., Ran], dataset: Path, name: str, damage: str) -> None:

@@ -213,6 +213,16 @@ HOSTILE_MODELS: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
     "negative nonzeros": ("path", column("nonzeros", lambda k: [-1, *k[1:]]), "nonzeros must be finite and at least 0"),
     "a missing objective": ("path", with_nulls("objective"), "column objective has values that are missing"),
     "no rounds": ("path", drop("rounds"), "no column rounds"),
+    "one metric of four": (
+        "path",
+        lambda table: table.append_column("auc", table["lambda"]),
+        "of auprc, auc, log_loss, accuracy it has only auc",
+    ),
+    "another column": (
+        "path",
+        lambda table: table.append_column("Gap", table["gap"]),
+        "column 'Gap' does not belong here",
+    ),
 }
 
 
