@@ -20,6 +20,7 @@ from transforms.folders import dead_link, is_hidden, matching_files, named_files
 from transforms.storage import StorageOptions, display, explained, is_local, open_storage
 
 SUFFIXES = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+LOCAL = "file://"  # how URLs of local files begin
 COMPRESSION = 5  # how much larger compressed text usually is when unpacked
 FILES = 1000  # at most so many in a block: their names travel with the task
 
@@ -88,8 +89,9 @@ def find_inputs(urls: Sequence[str], options: StorageOptions) -> list[InputFile]
         with explained(display(fs, path)):
             infos = _matches(fs, path)
         for info in infos:
-            file = InputFile(fs.unstrip_protocol(info["name"]), display(fs, info["name"]), info["size"], _version(info))
-            found.setdefault(file.name, file)
+            path = info["name"]
+            url, name = (LOCAL + path, path) if is_local(fs) else (fs.unstrip_protocol(path), display(fs, path))
+            found.setdefault(name, InputFile(url, name, info["size"], _version(info)))
     return list(found.values())
 
 

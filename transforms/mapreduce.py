@@ -133,10 +133,11 @@ def _batches(job: Job, block: Block) -> Iterator[list[Piece]]:
     batch: list[Piece] = []
     nonzeros = 0
     most = 0 if len(block.spans) == 1 else job.plan.block_size // BYTES_PER_NONZERO
+    compressed = block.compressed
     for piece in parse_block(block, job.options, limits, zero_based=zero_based, on_bad_line=on_bad_line):
         batch.append(piece)
         nonzeros += piece.parsed.ids.size
-        if block.compressed and nonzeros >= most:
+        if compressed and nonzeros >= most:
             yield batch
             batch, nonzeros = [], 0
     if batch:
