@@ -51,7 +51,7 @@ class Folder:
 
     def names(self, folder: str) -> list[str]:
         """The files under a folder, by their relative names."""
-        base = f"{self.path}/{folder}"
+        base = f"{self.path}/{folder}".rstrip("/")
         return [path[len(base) + 1 :] for path in self.fs.find(base)] if self.fs.exists(base) else []
 
     def files(self, folder: str) -> dict[str, bytes]:

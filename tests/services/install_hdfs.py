@@ -65,7 +65,10 @@ def _install_jars() -> None:
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     _say(f"fetching Hadoop 2.7.3 (210 MB, once) into {JARS}")
-    _download(beside)
+    try:
+        _download(beside)
+    except OSError as error:  # pip's network errors are among them
+        sys.exit(f"the download of pyspark {PYSPARK} failed: {error}")
     found = {_library(jar.name) for jar in beside.iterdir()}
     if lacking := _NEEDED - found:
         sys.exit(f"pyspark {PYSPARK} does not carry {', '.join(sorted(lacking))}")

@@ -42,6 +42,7 @@ class Disk:
         self.url, self.options, self.fs = str(folder), dict[str, Any](), LocalFileSystem()
 
     def write(self, path: str, content: bytes) -> str:
+        Path(self.url, path).parent.mkdir(parents=True, exist_ok=True)
         Path(self.url, path).write_bytes(content)
         return f"{self.url}/{path}"
 

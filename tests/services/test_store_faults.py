@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +21,8 @@ from tests.services.hdfs import Folder, Hdfs
 from tests.services.processes import free_port
 from tests.services.s3 import SECRET, Bucket, make_bucket
 from tests.services.stores import HERE, Disk, assert_same_run, call, data_of, spawn
-from transforms import UserError, convert_libsvm, open_dataset
+from transforms import UserError, claim, convert_libsvm, open_dataset
+from transforms.claim import ClaimKeeper
 
 pytestmark = [pytest.mark.storage, pytest.mark.timeout(240)]
 TRAIN, TEST = to_text(*make_rows(n=300)), to_text(*make_rows(n=150, seed=1))
@@ -127,6 +130,29 @@ def test_the_default_file_system_is_that_of_the_hadoop_configuration(hdfs: Hdfs,
         assert (process.returncode, errors) == (0, "")
     assert data_of(folder.files("data")) == data_of(disk.files("data"))
     assert_same_run(folder.files("run"), disk.files("run"))
+
+
+_KILLED_IN_THE_MIDDLE = """
+import os, signal, sys
+from hdfs_native import Client, WriteOptions
+Client(sys.argv[1]).inner.create(sys.argv[2], WriteOptions(overwrite=False)).write(b"{}")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_claim_that_a_killed_writer_left_open_is_taken_over(
+    hdfs: Hdfs, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HDFS keeps a file for its writer for an hour, dead or not."""
+    monkeypatch.setattr(claim, "PATIENCE_SECONDS", 1.0)
+    path = f"{folder.path}/claim.json"
+    subprocess.run([sys.executable, "-c", _KILLED_IN_THE_MIDDLE, hdfs.url, path], check=False)
+    assert folder.names("") == ["claim.json"]
+    keeper = ClaimKeeper(folder.url, {}, path)
+    keeper.take(takeover=True)
+    keeper.claim.check(folder.fs)
+    keeper.release()
+    assert folder.names("") == []
 
 
 # --- S3 -------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
@@ -39,14 +40,18 @@ LONG_PATH = ("--path-length", "12", "--algorithm", "paper", "--tol", "1e-13", "-
 
 
 def do_everything(place: Place) -> None:
-    """Each command once, or twice where the second time differs."""
+    """Each command once, or twice where the second time differs; inputs as a folder, a file and a glob."""
     url = place.url
-    train, test = place.write("train.svm", TRAIN), place.write("test.svm", TEST)
-    call(place, "convert", train, f"{url}/data", *SHAPE, *HERE)
+    half = TRAIN.index(b"\n", len(TRAIN) // 2) + 1
+    place.write("in/day=1/part-0.svm", TRAIN[:half])
+    place.write("in/day=2/part-0.svm.gz", gzip.compress(TRAIN[half:]))
+    place.write("in/_SUCCESS", b"")
+    test = place.write("test.svm", TEST)
+    call(place, "convert", f"{url}/in", f"{url}/data", *SHAPE, *HERE)
     call(place, "convert", "--inspect", f"{url}/data", "--quiet")
     call(place, "fit", f"{url}/data", "--output", f"{url}/run", *PATH, *HERE)
     call(place, "evaluate", f"{url}/run", test, *HERE)
-    predict = ("predict", f"{url}/run", test, "--output", f"{url}/out/p.parquet", *HERE)
+    predict = ("predict", f"{url}/run", f"{url}/te?t*.svm", "--output", f"{url}/out/p.parquet", *HERE)
     call(place, *predict, "--lambda-index", "0")
     with pytest.raises(OutputExists, match="--overwrite"):
         call(place, *predict)
