@@ -27,7 +27,7 @@ from transforms.dataset import DATASET_JSON
 from transforms.errors import BrokenArchive
 from transforms.holdout import held_out_part
 from transforms.inputs import Block, InputFile, Text, cut_blocks, find_inputs, read_lines
-from transforms.liveness import responsive_only, result_of, share
+from transforms.liveness import release, responsive_only, result_of, share
 from transforms.mapreduce import BAD_LINES_NAMED, BadSpotFound
 from transforms.parser import EXPECTED, ID_ZERO, Parsed, padded, parse
 from transforms.plan import default_block_size
@@ -322,7 +322,7 @@ def in_order(
             yield result
     finally:
         if waiting:
-            client.cancel(list(waiting), force=True)
+            release(client, list(waiting))
 
 
 @contextmanager

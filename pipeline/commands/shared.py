@@ -190,7 +190,7 @@ class Output:
     """What a command writes for people to read: no secrets."""
 
     def __init__(self) -> None:
-        self.scrub = hide_in_urls
+        self.scrub: Callable[[str], str] = hide_in_urls
         self.typed_secret = False  # on the command line, where other users of the machine see it
 
     def hide(self, storage: dict[str, Any]) -> None:
