@@ -20,7 +20,15 @@ from solver import BlockUpdate, Coefficients, Columns, Descent, Step, Sweep
 from solver.arrays import Float64, Int64
 from transforms import Dataset, UserError
 from transforms.errors import ClusterLost, WorkerLost
-from transforms.liveness import TURN_SECONDS, ask_scheduler, check_alive, chosen_workers, lost_worker, responsive_only
+from transforms.liveness import (
+    TURN_SECONDS,
+    ask_scheduler,
+    check_alive,
+    chosen_workers,
+    lost_worker,
+    release,
+    responsive_only,
+)
 
 REMEDY = "Results up to the last λ are kept: continue with --resume"
 SAFE_SHARE = 0.6  # of a worker's memory limit that resident columns may fill: Dask pauses a worker at 0.8
@@ -179,7 +187,7 @@ class DaskBlocks:
     def close(self) -> None:
         """Let the actors go, and with them the memory they hold."""
         self._actors = []
-        self._client.cancel(self._futures, force=True)
+        release(self._client, self._futures)
         self._futures = []
 
     def __enter__(self) -> DaskBlocks:

@@ -26,7 +26,7 @@ from transforms.convert import cluster_resources
 from transforms.dataset import DATASET_JSON
 from transforms.holdout import held_out_part
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
-from transforms.liveness import responsive_only, result_of, share
+from transforms.liveness import release, responsive_only, result_of, share
 from transforms.mapreduce import BadSpotFound, Piece, parse_block
 from transforms.parser import EXPECTED, ID_ZERO, Parsed
 from transforms.plan import default_block_size
@@ -342,7 +342,7 @@ def in_order(
             yield result
     finally:
         if waiting:
-            client.cancel(list(waiting), force=True)
+            release(client, list(waiting))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from transforms.liveness import (
     ask_scheduler,
     ask_workers,
     chosen_workers,
+    release,
     responsive_only,
     share,
 )
@@ -241,7 +242,7 @@ def as_they_finish(client: Client, futures: Sequence[Future]) -> Iterator[Iterat
     try:
         yield results()
     except BaseException:
-        client.cancel(futures, force=True)
+        release(client, futures)
         _drain(client, set(position))
         raise
 

@@ -71,7 +71,7 @@ def scheduler_answers(client: Client) -> Iterator[None]:
     """A scheduler that is gone, or does not answer in time, is ClusterLost."""
     try:
         yield
-    except UNREACHABLE as error:
+    except Exception as error:  # Dask has several kinds for a client that is closed
         if not isinstance(error, OSError) and client.status == "running":
             raise
         raise _scheduler_lost(client) from error
@@ -305,6 +305,15 @@ def _wait_until(ready: Callable[[], bool], check: Callable[[], None]) -> None:
             next_check = time.monotonic() + TURN_SECONDS
         time.sleep(pause)
         pause = min(2 * pause, 0.02)
+
+
+def release(client: Client, futures: Sequence[Future]) -> None:
+    """Take tasks from the scheduler; one that is gone has forgotten them already."""
+    try:
+        client.cancel(list(futures), force=True)
+    except Exception:  # Dask has several kinds for a client that is closed
+        if client.status == "running":
+            raise
 
 
 def share(client: Client, data: Any) -> Future:

@@ -313,6 +313,24 @@ def test_lost_driver_is_told_and_its_run_resumed(dataset: str, tmp_path: Path) -
     assert status["done"] >= 1
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_driver_whose_scheduler_goes_is_cut_off_and_its_worker_ends(dataset: str, tmp_path: Path, how: int) -> None:
+    cluster = HandMade(tmp_path)
+    try:
+        worker = cluster.worker("a")
+        run = tmp_path / "run"
+        start(cluster, dataset, run, 20).close()
+        soon((run / "path.parquet").exists)
+        cluster.processes["scheduler"].send_signal(how)
+        worker.wait(timeout=100)
+    finally:
+        cluster.close()
+    record = record_of(run)
+    assert record.state == CUT_OFF, record
+    assert "continue with --resume" in str(record.message)
+    assert not (run / "claim.json").exists()
+
+
 def _kill(worker: subprocess.Popen[bytes]) -> None:
     worker.kill()
     worker.wait()
