@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-storage test-lowest lint bench notebooks clean
+.PHONY: help demo test test-storage test-lowest fuzz lint bench notebooks clean
 
 help:
 	@echo "make demo         run the whole pipeline on a generated data set"
 	@echo "make test         linters, types and tests"
 	@echo "make test-storage the tests on real storage servers, HDFS among them (fetches 250 MB, once; HDFS needs java)"
 	@echo "make test-lowest  the tests with the oldest dependencies that pyproject.toml allows"
+	@echo "make fuzz         spoiled files and texts by the thousand, in batches; COUNT=N (100000) and SEED=S (0) choose how many and which"
 	@echo "make notebooks    execute the notebooks and write them back with their outputs"
 	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder,"
 	@echo "                  LIMIT=S gives each solver S seconds on a data set (300 by default)"
@@ -33,8 +34,9 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# In two processes, file by file, in the order of tests/conftest.py.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # A second S3 server, and HDFS; without java the tests on HDFS skip and say so.
 $(VENV)/storage: $(VENV)/installed tests/services/install_hdfs.py
@@ -54,6 +56,11 @@ test-storage: $(VENV)/storage
 
 test-lowest: .venv-lowest/installed
 	NUMBA_CACHE_DIR=.venv-lowest/numba .venv-lowest/bin/python -m pytest
+
+fuzz: $(VENV)/installed
+	$(BIN)/python -m tests.fuzz.run --count $(or $(COUNT),100000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1)
+	$(BIN)/python -m tests.fuzz.parser --cases $(or $(COUNT),100000) --seed $(or $(SEED),0)
+	$(BIN)/python -m tests.fuzz.parser --cases $(or $(COUNT),100000) --seed $(or $(SEED),0) --bounds-check
 
 # With DATA=DIR, on the real data in it (NAME.train.svm), else on look-alikes.
 bench: $(VENV)/installed

@@ -23,11 +23,22 @@ from distributed import Client
 from pipeline.metrics import metrics_of
 from pipeline.model import PathModel, best_of
 from pipeline.run import CLAIM
-from pipeline.scoring import Reading, Scored, Scorer, Source, Tally, client_for, find_sources, source_identity
+from pipeline.scoring import (
+    MIXED_FILES,
+    Reading,
+    Scored,
+    Scorer,
+    Source,
+    Tally,
+    client_for,
+    find_sources,
+    source_identity,
+)
 from pipeline.stored import METRICS, PATH, RUN_JSON
 from transforms import Dataset, UserError
 from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress
+from transforms.reading import MAX_LINE
 from transforms.storage import StorageOptions, explained, open_storage, whole_file, write_json
 
 THREADS = min(CPU_COUNT, 4)
@@ -51,6 +62,7 @@ def evaluate(
     metric: str = METRICS[0],
     held_out: bool = False,
     on_bad_line: str = "raise",
+    max_line_bytes: int = MAX_LINE,
     client: Client | None = None,
     storage_options: dict[str, Any] | None = None,
     progress: Progress | None = None,
@@ -59,7 +71,8 @@ def evaluate(
 
     Labels mean what they meant in training. Where the examples carry weights, metrics are weighted.
     held_out: the inputs are the text that the training data were converted from, and only the examples count that were
-    held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them.
+    held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them; a line
+    longer than max_line_bytes is a bad one.
     """
     started = perf_counter()
     options, progress = StorageOptions(storage_options or {}), progress or NoProgress()
@@ -69,7 +82,7 @@ def evaluate(
         model = PathModel.load(run, options)
         best_of(model.path, metric)
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
-        reading = Reading(_fraction(model, sources) if held_out else None, on_bad_line)
+        reading = Reading(_fraction(model, sources) if held_out else None, on_bad_line, max_line_bytes)
         tally = Tally()
         with client_for(client) as client, MarginStore(model) as store:
             scorer = Scorer(model, list(range(len(model))), client, options, progress, tally, reading)
@@ -121,10 +134,11 @@ class MarginStore:
     def _signs(self, scored: Scored) -> np.ndarray:
         """-1 and +1 for the labels of the training data; others are refused."""
         positive, negative = scored.labels == self._positive, scored.labels == self._negative
-        other = scored.labels[~(positive | negative)]
+        other = np.flatnonzero(~(positive | negative))
         if other.size:
+            where, label = scored.source_of(other[0]), scored.labels[other[0]]
             raise UserError(
-                f"{scored.source}: label {other[0]:g}, but the run was trained on the labels {self._negative:g} and "
+                f"{where}: label {label:g}, but the run was trained on the labels {self._negative:g} and "
                 f"{self._positive:g}: write the test data with the same labels"
             )
         return np.where(positive, 1, -1).astype(np.int8)
@@ -137,7 +151,7 @@ class MarginStore:
             )
         weights = [one for one in self._weights if one is not None]
         if weights and len(weights) < len(self._weights):
-            raise UserError("some of the test data have weights and some have none: write them on all lines or on none")
+            raise UserError(MIXED_FILES)
         self.labels = np.concatenate(self._labels)
         self.weights = np.concatenate(weights).astype(np.float64) if weights else None
         if self.weights is not None and not self.weights.any():
@@ -214,4 +228,4 @@ def _write_path(run: str, options: StorageOptions, rows: list[dict[str, Any]]) -
     known |= dict.fromkeys(METRICS, pa.float64())
     table = table.cast(pa.schema([(name, known[name]) for name in table.column_names]))
     with whole_file(f"{run.rstrip('/')}/{PATH}", options) as file:
-        pq.write_table(table, file, compression="zstd")
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)

@@ -14,10 +14,11 @@ from distributed import Client
 from scipy.special import expit
 
 from pipeline.model import PathModel
-from pipeline.scoring import Scorer, Source, Tally, client_for, find_sources
+from pipeline.scoring import Reading, Scorer, Source, Tally, client_for, find_sources
 from transforms import Dataset, OutputExists, UserError
 from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress
+from transforms.reading import MAX_LINE
 from transforms.storage import (
     StorageOptions,
     display,
@@ -49,6 +50,7 @@ def predict(
     *,
     lambda_index: int | None = None,
     overwrite: bool = False,
+    max_line_bytes: int = MAX_LINE,
     client: Client | None = None,
     storage_options: dict[str, Any] | None = None,
     progress: Progress | None = None,
@@ -57,16 +59,18 @@ def predict(
 
     lambda_index: which model; by default the best of an evaluation, or the last one if there was none.
     output: one Parquet file, there when it is whole and not before.
+    max_line_bytes: a longer line of text is refused.
     """
     options = StorageOptions(storage_options or {})
     model = PathModel.load(run, options) if isinstance(run, str) else run
     index = choose_lambda(model, lambda_index)
     sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
+    reading = Reading(max_line_bytes=max_line_bytes)
     _check_output(output, options, sources, overwrite=overwrite)
     lam, tally = float(model.lambdas[index]), Tally()
     schema = pa.schema(_FIELDS, metadata={"dglmnet.lambda_index": str(index), "dglmnet.lambda": repr(lam)})
     with _only_writer(output, options), client_for(client) as client, whole_file(output, options) as file:
-        scorer = Scorer(model, [index], client, options, progress or NoProgress(), tally)
+        scorer = Scorer(model, [index], client, options, progress or NoProgress(), tally, reading)
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
             start = 0
             for scored in scorer.score(sources):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from distributed import get_worker
@@ -87,13 +88,16 @@ class ResidentBlocks:
         partitions = dataset.partitions
         self._partitions = [partitions[k] for group in groups for k in group]
         examples = Examples.of(*dataset.labels())
-        blocks = []
-        for group in groups:
+        # Both ways cut columns alike, so that they give the same result to the last bit.
+        load = PartitionColumns if residency == "stream" else LoadedColumns
+
+        def block(group: Sequence[int]) -> Block:
             members = [partitions[k] for k in group]
-            # Both ways cut columns alike, so that they give the same result to the last bit.
-            load = PartitionColumns if residency == "stream" else LoadedColumns
             columns = load(members, examples.n)
-            blocks.append(Block(columns, sum(part.info.features for part in members), examples, columns.bounds))
+            return Block(columns, sum(part.info.features for part in members), examples, columns.bounds)
+
+        with ThreadPoolExecutor(max(1, min(threads, len(groups)))) as pool:  # files are hashed and decoded side by side
+            blocks = list(pool.map(block, groups))
         self._blocks = ThreadBlocks(blocks, threads=min(threads, len(blocks)))
         self._cuts = np.cumsum([0, *self._blocks.sizes])
         self._sum = np.zeros(examples.n)

@@ -212,7 +212,7 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     """Load what is done; refuse a run of other data or options, naming the difference."""
     stored = read_about(fs, path, "start over with --overwrite")
     differences = [
-        f"{name} was {stored.get(part, {}).get(name)}, is {value}"
+        f"{name} was {_on_one_line(stored.get(part, {}).get(name))}, is {_on_one_line(value)}"
         for part in ("dataset", "options")
         for name, value in run.about[part].items()
         # The same data may have moved.
@@ -228,6 +228,10 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     weights = read_weights(fs, path, run.path, stored["dataset"]["index_base"])
     run.coefficients = [_table_of(weights, k) for k in range(run.done)]
     run.trace = read_trace(fs, path, run.done)
+
+
+def _on_one_line(value: Any) -> str:
+    return " ".join(str(value).split())[:200]
 
 
 def _refuse_other_blocks(blocks: list[list[int]] | None, partitions: int, where: str) -> None:
@@ -260,7 +264,7 @@ def _coefficient_table(solution: Solution, features: np.ndarray) -> pa.Table:
 def _write_table(fs: Any, path: str, table: pa.Table) -> None:
     """Whole or not at all."""
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
+    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
     replace_file(fs, path, buffer.getvalue())
 
 

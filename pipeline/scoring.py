@@ -24,14 +24,14 @@ from pipeline.weights import WeightTable
 from transforms import BadLine, Dataset, Partition, UserError, open_dataset
 from transforms.convert import cluster_resources
 from transforms.dataset import DATASET_JSON
-from transforms.errors import BrokenArchive
 from transforms.holdout import held_out_part
-from transforms.inputs import Block, InputFile, Text, cut_blocks, find_inputs, read_lines
+from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
 from transforms.liveness import release, responsive_only, result_of, share
-from transforms.mapreduce import BAD_LINES_NAMED, BadSpotFound
-from transforms.parser import EXPECTED, ID_ZERO, Parsed, padded, parse
+from transforms.mapreduce import BadSpotFound, Piece, parse_block
+from transforms.parser import EXPECTED, ID_ZERO, Parsed
 from transforms.plan import default_block_size
 from transforms.progress import Progress
+from transforms.reading import MAX_LINE, Limits
 from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, display, explained, open_storage
 
@@ -39,6 +39,7 @@ MARGIN_BYTES = 64 << 20
 KNOWN_FEATURES = 1 << 24  # a table of all features of the training data takes up to 48 bytes for each
 PIECE = 16 << 20  # of a compressed file, taken at a time: its margins stay, its text does not
 OTHER_BASE = "feature id 0, but the run was trained on data whose ids count from 1"
+MIXED_FILES = "some of the test data have weights and some have none: write them on all lines or on none"
 AHEAD = 2  # tasks submitted for each thread beyond what is handed out
 
 
@@ -50,7 +51,11 @@ class Scored:
     margins: np.ndarray
     labels: np.ndarray  # float64, as in the input
     weights: np.ndarray | None
-    source: str  # the file or data set, for people
+    sources: tuple[str, ...]  # the files or the data set, for people
+    rows: tuple[int, ...]  # of each
+
+    def source_of(self, row: int) -> str:
+        return self.sources[int(np.searchsorted(np.cumsum(self.rows), row, side="right"))]
 
 
 @dataclass
@@ -69,15 +74,20 @@ class Reading:
 
     held_out: float | None = None  # the fraction of that conversion
     on_bad_line: str = "raise"
+    max_line_bytes: int = MAX_LINE
 
     def __post_init__(self) -> None:
         if self.on_bad_line not in ("raise", "skip"):
             raise UserError(f"on_bad_line must be raise or skip, got {self.on_bad_line!r}")
+        if self.max_line_bytes < 1:
+            raise UserError(f"the longest line must be at least 1 byte, got {self.max_line_bytes}")
 
-    def parse(self, text: Text, zero_based: bool) -> Parsed:
-        keep = BAD_LINES_NAMED if self.on_bad_line == "skip" else 1
-        parsed = parse(text.array, text.size, zero_based=zero_based, bad_lines=keep)
-        return parsed if self.held_out is None else held_out_part(parsed, self.held_out)
+    def pieces(self, block: Block, options: StorageOptions, zero_based: bool) -> Iterator[Piece]:
+        """A block's examples that count."""
+        limits = Limits(PIECE, self.max_line_bytes)
+        for piece in parse_block(block, options, limits, zero_based=zero_based, on_bad_line=self.on_bad_line):
+            counts = piece.parsed if self.held_out is None else held_out_part(piece.parsed, self.held_out)
+            yield Piece(piece.file, counts)
 
 
 Source = list[InputFile] | Dataset
@@ -142,18 +152,20 @@ class Scorer:
         table = self._share(self.indices, known)
         zero_based = self.model.index_base == 0
         tasks = [(block, table, self.options, zero_based, self.reading) for block in blocks]
-        lines: dict[str, int] = {}
+        lines = 0  # of the file that the next block may continue
         try:
             for block, result in zip(blocks, in_order(self.client, score_block, tasks, ahead), strict=True):
-                lines[block.file.name] = lines.get(block.file.name, 0) + result.lines
+                lines = result.lines + (lines if block.continues else 0)
                 self._count(result.margins.shape[0], result.nonzeros, result.unknown)
                 self.tally.bad_lines += result.bad_lines
                 self.progress.advance(block.size)
-                yield Scored(0, result.margins, result.labels, result.weights, block.file.name)
+                names = tuple(span.file.name for span in block.spans)
+                yield Scored(0, result.margins, result.labels, result.weights, names, result.rows)
         except BadSpotFound as found:
-            spot, file = found.spot, blocks[found.block].file
-            line = spot.line + lines.get(file.name, 0)
-            raise BadLine(file.name, line, spot.column, spot.text, spot.expected) from None
+            spot, block = found.spot, blocks[found.block]
+            line = spot.line + (lines if block.continues else 0)
+            name = block.spans[spot.file].file.name
+            raise BadLine(name, line, spot.column, spot.text, spot.expected) from None
 
     def _score_dataset(self, dataset: Dataset, known: np.ndarray | None, threads: int) -> Iterator[Scored]:
         self._refuse_other_base(dataset)
@@ -166,7 +178,7 @@ class Scorer:
             margins, unknown = self._sum_partitions(dataset, self.indices[first : first + size], known, threads)
             if first == 0:
                 self._count(dataset.n, dataset.nnz, unknown)
-            yield Scored(first, margins, values, weights, dataset.name)
+            yield Scored(first, margins, values, weights, (dataset.name,), (dataset.n,))
 
     def _sum_partitions(
         self, dataset: Dataset, indices: list[int], known: np.ndarray | None, threads: int
@@ -230,6 +242,7 @@ class BlockScores:
     unknown: int
     lines: int
     bad_lines: int
+    rows: tuple[int, ...]  # of each file
 
 
 @without_secrets
@@ -237,54 +250,61 @@ def score_block(
     block: Block, table: WeightTable, options: StorageOptions, zero_based: bool, reading: Reading
 ) -> BlockScores:
     """Parse a block and multiply."""
-    pieces: list[BlockScores] = []
-    for text in _lines(block, options, reading):
-        parsed = reading.parse(text, zero_based)
-        if parsed.bad and reading.on_bad_line == "raise":
-            spot = parsed.bad[0]
-            expected = spot.expected if spot.expected != EXPECTED[ID_ZERO] else OTHER_BASE
-            line = spot.line + sum(piece.lines for piece in pieces)
-            raise BadSpotFound(block.index, replace(spot, line=line, expected=expected))
-        pieces.append(_score(parsed, table, block))
-    return pieces[0] if len(pieces) == 1 else _join(pieces, table.count)
-
-
-def _lines(block: Block, options: StorageOptions, reading: Reading) -> Iterator[Text]:
     try:
-        yield from read_lines(block, options, PIECE)
-    except BrokenArchive:
-        if reading.on_bad_line == "raise":
-            raise
-        yield Text(padded(b"?"), 1)  # counts as one bad line, as in a conversion
-    except FileNotFoundError:
-        raise UserError(
-            f"{block.file.name}: a worker cannot see it: inputs must be on storage that all workers share"
-        ) from None
+        pieces = [(piece.file, _score(piece.parsed, table)) for piece in reading.pieces(block, options, zero_based)]
+    except BadSpotFound as found:
+        if found.spot.expected == EXPECTED[ID_ZERO]:
+            raise BadSpotFound(found.block, replace(found.spot, expected=OTHER_BASE)) from None
+        raise
+    _refuse_mixed_weights(block, pieces)
+    rows = np.bincount([file for file, _ in pieces], [one.labels.size for _, one in pieces], len(block.spans))
+    return _join([one for _, one in pieces], table.count, tuple(rows.astype(np.int64).tolist()))
 
 
-def _score(parsed: Parsed, table: WeightTable, block: Block) -> BlockScores:
+@dataclass(frozen=True)
+class _Scores:
+    """Of a piece of text. The weight of an example that has none is NaN."""
+
+    margins: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    nonzeros: int
+    unknown: int
+    lines: int
+    bad_lines: int
+
+
+def _score(parsed: Parsed, table: WeightTable) -> _Scores:
     margins = np.zeros((parsed.labels.size, table.count))
     unknown = table.add_examples(parsed.indptr, parsed.ids, parsed.values, margins)
-    missing = np.isnan(parsed.weights)
-    if missing.any() and not missing.all():
-        raise UserError(f"{block.file.name}: some lines have a weight and some have none: write it on all or on none")
     # The parser's arrays are views of far larger ones.
-    weights = None if missing.any() else parsed.weights.copy()
-    labels = parsed.labels.copy()
-    return BlockScores(margins, labels, weights, parsed.ids.size, unknown, parsed.lines, parsed.bad_count)
+    labels, weights = parsed.labels.copy(), parsed.weights.copy()
+    return _Scores(margins, labels, weights, parsed.ids.size, unknown, parsed.lines, parsed.bad_count)
 
 
-def _join(pieces: Sequence[BlockScores], count: int) -> BlockScores:
-    filled = [piece for piece in pieces if piece.labels.size]
-    weighted = [piece.weights for piece in filled if piece.weights is not None]
+def _refuse_mixed_weights(block: Block, pieces: Sequence[tuple[int, _Scores]]) -> None:
+    weighted: set[bool] = set()
+    for file, scores in pieces:
+        name, here = block.spans[file].file.name, set(np.unique(~np.isnan(scores.weights)).tolist())
+        weighted |= here
+        if len(here) > 1:
+            raise UserError(f"{name}: some lines have a weight and some have none: write it on all or on none")
+        if len(weighted) > 1:
+            raise UserError(f"{name}: {MIXED_FILES}")
+
+
+def _join(pieces: Sequence[_Scores], count: int, rows: tuple[int, ...]) -> BlockScores:
+    weights = np.concatenate([np.empty(0, np.float32), *(piece.weights for piece in pieces)])
+    margins = [piece.margins for piece in pieces]
     return BlockScores(
-        np.concatenate([np.empty((0, count)), *(piece.margins for piece in filled)]),
-        np.concatenate([np.empty(0), *(piece.labels for piece in filled)]),
-        np.concatenate(weighted) if len(weighted) == len(filled) and filled else None,
+        margins[0] if len(margins) == 1 else np.concatenate([np.empty((0, count)), *margins]),
+        np.concatenate([np.empty(0), *(piece.labels for piece in pieces)]),
+        None if np.isnan(weights).any() else weights,
         sum(piece.nonzeros for piece in pieces),
         sum(piece.unknown for piece in pieces),
         sum(piece.lines for piece in pieces),
         sum(piece.bad_lines for piece in pieces),
+        rows,
     )
 
 

@@ -33,6 +33,7 @@ from transforms.errors import ClaimHeld, ClaimLost
 from transforms.holdout import check_fraction
 from transforms.inputs import find_inputs
 from transforms.output import PLAN_JSON, TEMPORARY
+from transforms.reading import MAX_LINE
 from transforms.storage import (
     StorageOptions,
     display,
@@ -263,6 +264,7 @@ class _Pipeline:
                 metric=judges.metric,
                 held_out=judges.held_out is not None,
                 on_bad_line=judges.on_bad_line,
+                max_line_bytes=self.options.convert.get("max_line_bytes", MAX_LINE),
                 client=self.client,
                 progress=self.display,
                 storage_options=self.storage,
@@ -365,10 +367,10 @@ def _training_source(sources: Sequence[Source]) -> Source:
 
 
 def _refuse_options_of_text(chosen: dict[str, Any], dataset: Dataset) -> None:
-    """What is said about reading text must not be passed over in silence. Bad lines may be in the test data."""
+    """What is said about reading text must not be passed over in silence. Bad lines may be in test data."""
     defaults = {name: one.default for name, one in signature(convert_libsvm).parameters.items()}
     for name, value in chosen.items():
-        if value != defaults[name] and name != "on_bad_line":
+        if value != defaults[name] and name not in ("on_bad_line", "max_line_bytes"):
             raise UserError(f"--{name.replace('_', '-')} is about text, but {dataset.name} is a data set: leave it out")
 
 

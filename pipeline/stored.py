@@ -5,15 +5,16 @@ Whatever comes from here may be handed to kernels: ids are in range and rise, we
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from transforms import UserError
 from transforms.dataset import LABEL_MAP, UNREADABLE, one_line
+from transforms.plan import SHARE
 from transforms.schema import (
     SHA256,
     Check,
@@ -33,6 +34,7 @@ from transforms.schema import (
 from transforms.storage import display, explained, read_parquet
 from transforms.validation import LARGEST_ID, refuse_nulls, refuse_other_columns
 
+T = TypeVar("T")
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
 REPORT = "report.html"
 RUN_VERSION = 1
@@ -90,7 +92,7 @@ _DATASET = record(
         "index_base": whole(high=1),
         "label_map": LABEL_MAP,
     },
-    {"nnz": whole(), "partitions": whole(), "hold_out": number(0, 1)},
+    {"nnz": whole(), "partitions": whole(), "hold_out": SHARE},
 )
 _EVALUATION = record(
     {
@@ -104,7 +106,7 @@ _EVALUATION = record(
         "metric": text(choices=METRICS),
     },
     {
-        "held_out": optional(number(0, 1)),
+        "held_out": optional(SHARE),
         "on_bad_line": text(),
         "bad_lines": whole(),
         "best": optional(whole()),
@@ -159,8 +161,11 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
         if not ((lambdas > 0).all() and np.isfinite(lambdas).all() and (np.diff(lambdas) < 0).all()):
             raise Mismatch("lambda must be finite, above 0, and fall")
         _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds"))
-        for name in METRICS:
-            if name in table.column_names and not np.isfinite(table[name].drop_null().to_numpy()).all():
+        judged = [name for name in METRICS if name in table.column_names]
+        if judged and len(judged) < len(METRICS):
+            raise Mismatch(f"of {', '.join(METRICS)} it has only {', '.join(judged)}")
+        for name in judged:
+            if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
         found: list[dict[str, Any]] = table.to_pylist()
         return found
@@ -219,7 +224,7 @@ def _refuse_negative(table: pa.Table, names: Sequence[str]) -> None:
             raise Mismatch(f"{name} must be finite and at least 0")
 
 
-def _read(fs: Any, path: str, schema: pa.Schema, take: Any, others: Sequence[pa.Field] = ()) -> Any:
+def _read(fs: Any, path: str, schema: pa.Schema, take: Callable[[pa.Table], T], others: Sequence[pa.Field] = ()) -> T:
     """What `take` makes of a table of this schema; UserError if the file is missing or damaged."""
     where = display(fs, path)
     try:
@@ -238,6 +243,10 @@ def _shaped(table: pa.Table, schema: pa.Schema, others: Sequence[pa.Field]) -> p
     """The columns of the schema, and the others that are there. Those that may be missing are filled with null."""
     if len(set(table.column_names)) < len(table.column_names):
         raise Mismatch("two columns have the same name")
+    known = {*schema.names, *(field.name for field in others)}
+    for name in table.column_names:
+        if name not in known:
+            raise Mismatch(f"column {shown(name)} does not belong here")
     for field in schema:
         if field.name in _MAY_LACK and field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))

@@ -22,10 +22,33 @@ from tests.services.hdfs import Hdfs, hdfs_servers
 from tests.services.install_hdfs import missing
 from tests.services.s3 import RCLONE_ENVIRONMENT, Bucket, find_rclone, make_bucket, moto_server, rclone_server
 
+TESTS = Path(__file__).parent
 _QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 settings.register_profile("suite", deadline=None, derandomize=True, database=None, suppress_health_check=_QUIET)
 settings.register_profile("search", deadline=None, max_examples=2000, suppress_health_check=_QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+# Where files are shared out among processes, those that take longest come first, lest one process end long after the
+# other. The first two compile most of the kernels, each its own, for all that follow.
+LONGEST_FIRST = (
+    "solver/test_certified.py",
+    "transforms/test_output.py",
+    "pipeline/test_driver.py",
+    "test_notebooks.py",
+    "services/test_s3.py",
+    "pipeline/test_running_cluster.py",
+    "pipeline/test_convert_cli.py",
+    "pipeline/test_pipeline.py",
+    "pipeline/test_submit_cli.py",
+    "pipeline/test_estimator.py",
+    "transforms/test_convert.py",
+    "solver/test_split.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {TESTS / name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 @pytest.fixture(scope="session")

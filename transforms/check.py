@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transforms.dataset import Dataset, Partition
+from transforms.dataset import DATASET_JSON, Dataset, Partition
 from transforms.errors import DatasetError
 from transforms.labels import LABELS_PARQUET
 from transforms.progress import NoProgress, Progress
@@ -38,14 +38,13 @@ def check_dataset(dataset: Dataset, progress: Progress | None = None) -> list[Pr
             problems += found
             progress.advance(partition.info.bytes)
     if not problems:
-        problems += _check_distinct(partitions)
+        problems += _check_distinct(dataset)
     return problems
 
 
 def _told(dataset: Dataset, file: str, read: Callable[[], object]) -> list[Problem]:
     """What reading a file says is wrong with it."""
-    fs, path = open_storage(dataset.url, dataset.options)
-    name = f"{display(fs, path)}/{file}"
+    name = _name(dataset, file)
     try:
         read()
     except DatasetError as error:
@@ -60,8 +59,18 @@ def _read_all(partition: Partition) -> None:
         pass
 
 
-def _check_distinct(partitions: list[Partition]) -> list[Problem]:
+def _check_distinct(dataset: Dataset) -> list[Problem]:
     """No feature may stand in two parts."""
+    partitions = dataset.partitions
     features = np.sort(np.concatenate([part.read_features() for part in partitions] or [np.empty(0, np.int64)]))
     twice = features[1:][features[1:] == features[:-1]]
-    return [Problem("dataset.json", f"feature {twice[0]} stands in more than one part")] if twice.size else []
+    return (
+        [Problem(_name(dataset, DATASET_JSON), f"feature {twice[0]} stands in more than one part")]
+        if twice.size
+        else []
+    )
+
+
+def _name(dataset: Dataset, file: str) -> str:
+    fs, path = open_storage(dataset.url, dataset.options)
+    return f"{display(fs, path)}/{file}"

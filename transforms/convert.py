@@ -47,6 +47,7 @@ from transforms.output import commit, describe, is_finished, workplace
 from transforms.parts import PartInfo
 from transforms.plan import Plan, Resources, default_block_size, default_partitions
 from transforms.progress import NoProgress, Progress
+from transforms.reading import MAX_LINE
 from transforms.storage import StorageOptions, display, open_storage
 
 MAX_ROWS = 2**31 - 1  # examples are int32
@@ -65,6 +66,7 @@ def convert_libsvm(
     resume: bool = False,
     overwrite: bool = False,
     block_size: int | None = None,
+    max_line_bytes: int = MAX_LINE,
     storage_options: dict[str, Any] | None = None,
     client: Client | None = None,
     progress: Progress | None = None,
@@ -74,13 +76,15 @@ def convert_libsvm(
     client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
     partitions, block_size: by default from the input's size and the cluster's memory.
     on_bad_line: "raise" stops at a bad line; "skip" leaves it out, counts it, and names the first few in dataset.json.
+    max_line_bytes: a longer line is a bad one.
     hold_out: leave this share of the examples out, by a hash of each (transforms/holdout.py), to judge models by them.
     resume: continue a conversion that was cut off, and leave fragments behind if this one is cut off, too.
     """
     if resume and overwrite:
         raise UserError("resume and overwrite exclude each other: continue what is there, or start over")
     options = StorageOptions(storage_options or {})
-    files = find_inputs([inputs] if isinstance(inputs, str) else list(inputs), options)
+    urls = [inputs] if isinstance(inputs, str) else list(inputs)
+    files = find_inputs(urls, options)
     fs, path = open_storage(output, options)
     _refuse_output_among_inputs(files, fs, path)
     wanted: dict[str, Any] = {
@@ -106,11 +110,12 @@ def convert_libsvm(
             positive_label=positive_label,
             on_bad_line=on_bad_line,
             hold_out=hold_out,
+            max_line_bytes=max_line_bytes,
         )
         place = stack.enter_context(workplace(output, options, plan, wanted, resume=resume, overwrite=overwrite))
-        job = Job(output, options, place.folder, place.keeper.claim, place.plan, resume)
-        description = _run(client, job, files, progress or NoProgress())
-        _refuse_changed_inputs(files, options)
+        job = Job(output, options, place.folder, place.keeper.claim, place.plan.recipe(), resume)
+        description = _run(client, job, place.plan, files, progress or NoProgress())
+        _refuse_changed_inputs(files, urls, options)
         commit(fs, path, place, description)
     return open_dataset(output, options)
 
@@ -158,12 +163,16 @@ def cluster_resources(client: Client) -> Resources:
 # --- Map, then Reduce -----------------------------------------------------------------------------------------------
 
 
-def _run(client: Client, job: Job, files: Sequence[InputFile], progress: Progress) -> dict[str, Any]:
+def _run(client: Client, job: Job, plan: Plan, files: Sequence[InputFile], progress: Progress) -> dict[str, Any]:
     """The graph: Map over blocks, then Reduce. Returns what dataset.json will say."""
-    blocks = cut_blocks(files, job.plan.block_size)
+    blocks = cut_blocks(files, plan.block_size)
+    if not blocks:
+        raise UserError(
+            f"the input has no examples: {files[0].name}{' and all other files are' if files[1:] else ' is'} empty"
+        )
     progress.phase("map", sum(block.size for block in blocks), "B")
     mapped: dict[int, list[Mapped]] = {}
-    bucket_nnz = np.zeros(job.plan.buckets, dtype=np.int64)
+    bucket_nnz = np.zeros(plan.buckets, dtype=np.int64)
     try:
         with _tasks(client, job, map_block, [(block,) for block in blocks]) as results:
             for index, result in results:
@@ -173,32 +182,33 @@ def _run(client: Client, job: Job, files: Sequence[InputFile], progress: Progres
                 progress.advance(blocks[index].size)
     except BadSpotFound as found:
         raise _bad_line(client, job, blocks, mapped, found) from None
-    return reduce_fragments(client, job, blocks, mapped, bucket_nnz, progress)
+    return reduce_fragments(client, job, plan, blocks, mapped, bucket_nnz, progress)
 
 
 def reduce_fragments(
     client: Client,
     job: Job,
+    plan: Plan,
     blocks: Sequence[Block],
     mapped: dict[int, list[Mapped]],
     bucket_nnz: np.ndarray,
     progress: Progress,
 ) -> dict[str, Any]:
     """What follows Map: labels, then Reduce over partitions. `blocks` are those of text, if it was text."""
-    catalogue = _catalogue(mapped, blocks, job.plan)
-    owner = assign_buckets(bucket_nnz, job.plan.partitions)
+    catalogue = _catalogue(mapped, blocks, plan)
+    owner = assign_buckets(bucket_nnz, plan.partitions)
     # On every worker: Dask would otherwise run all Reduce tasks where the one copy is.
     shared = share(client, catalogue)
     progress.phase("reduce", int(bucket_nnz.sum()), "nonzeros")
     with _tasks(client, job, write_labels, [(shared,)]) as results:
         labels = next(results)[1]
     parts: dict[int, PartInfo] = {}
-    spans = [(k, shared, _spans(owner == k)) for k in range(job.plan.partitions)]
+    spans = [(k, shared, _spans(owner == k)) for k in range(plan.partitions)]
     with _tasks(client, job, reduce_partition, spans) as results:
         for index, part in results:
             parts[index] = part
             progress.advance(part.nnz)
-    return _description(job, blocks, mapped, catalogue, labels, [parts[k] for k in sorted(parts)])
+    return _description(plan, blocks, mapped, catalogue, labels, [parts[k] for k in sorted(parts)])
 
 
 @contextmanager
@@ -261,13 +271,21 @@ def _bad_line(
     client: Client, job: Job, blocks: Sequence[Block], mapped: dict[int, list[Mapped]], found: BadSpotFound
 ) -> BadLine:
     """The bad line with its number in the file: lines before it are counted where a block has not told yet."""
-    block = blocks[found.block]
-    earlier = [other for other in blocks[: found.block] if other.file == block.file]
+    block, spot = blocks[found.block], found.spot
+    earlier = _blocks_before(block, blocks)
     told = sum(_lines(mapped[other.index]) for other in earlier if other.index in mapped)
     asked = [(other,) for other in earlier if other.index not in mapped]
     with _tasks(client, job, count_lines, asked) as counts:
-        line = found.spot.line + told + sum(count for _, count in counts)
-    return BadLine(block.file.name, line, found.spot.column, found.spot.text, found.spot.expected)
+        line = spot.line + told + sum(count for _, count in counts)
+    return BadLine(block.spans[spot.file].file.name, line, spot.column, spot.text, spot.expected)
+
+
+def _blocks_before(block: Block, blocks: Sequence[Block]) -> list[Block]:
+    """Those that hold what stands before a block in the same file."""
+    first = block.index
+    while blocks[first].continues:
+        first -= 1
+    return list(blocks[first : block.index])
 
 
 def _lines(results: Iterable[Mapped]) -> int:
@@ -295,15 +313,18 @@ def _label_error(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], value
     """Which labels there are, and a file where each stands."""
     if not values:
         return "the input has no examples"
-    places = []
-    for value in values[:5]:
-        file = next(
-            blocks[index].file.name
-            for index in sorted(mapped)
-            if any(value in one.fragment.label_values for one in mapped[index])
-        )
-        places.append(f"{value:g} in {file}")
+    places = [f"{value:g} in {_file_with(value, mapped, blocks)}" for value in values[:5]]
     return f"{wrong_labels(values)} ({'; '.join(places)})"
+
+
+def _file_with(value: float, mapped: dict[int, list[Mapped]], blocks: Sequence[Block]) -> str:
+    """The name of the first file where a label stands."""
+    for index in sorted(mapped):
+        for one in mapped[index]:
+            file = one.fragment.file_of(value)
+            if file is not None:
+                return blocks[index].spans[file].file.name
+    raise AssertionError(f"no fragment has the label {value:g}")
 
 
 def _spans(mine: np.ndarray) -> np.ndarray:
@@ -316,7 +337,7 @@ def _spans(mine: np.ndarray) -> np.ndarray:
 
 
 def _description(
-    job: Job,
+    plan: Plan,
     blocks: Sequence[Block],
     mapped: dict[int, list[Mapped]],
     catalogue: Catalogue,
@@ -330,28 +351,29 @@ def _description(
         label_map={"-1": negative, "+1": catalogue.positive},
         labels=labels,
         parts=parts,
-        plan=job.plan,
+        plan=plan,
         bad_lines=_bad_lines(blocks, mapped),
     )
 
 
 def _bad_lines(blocks: Sequence[Block], mapped: dict[int, list[Mapped]]) -> dict[str, Any]:
     """How many lines were skipped, and the first few with their numbers."""
-    count, line, file = 0, 0, None
+    count = line = 0
     first: list[str] = []
     for block in blocks:
-        line = line if block.file == file else 0
-        file = block.file
+        line = line if block.continues else 0  # of the file, where the block begins
         for one in mapped[block.index]:
             count += int(one.fragment.header["bad"])
             for spot in one.spots[: BAD_LINES_NAMED - len(first)]:
-                first.append(str(BadLine(block.file.name, line + spot.line, spot.column, spot.text, spot.expected)))
+                name = block.spans[spot.file].file.name
+                first.append(str(BadLine(name, line + spot.line, spot.column, spot.text, spot.expected)))
         line += _lines(mapped[block.index])
     return {"count": count, "first": first}
 
 
-def _refuse_changed_inputs(files: Sequence[InputFile], options: StorageOptions) -> None:
+def _refuse_changed_inputs(files: Sequence[InputFile], urls: Sequence[str], options: StorageOptions) -> None:
+    """Raise if a file is not what it was. Looks where the files were found at first: a listing, not a call for each."""
+    now = {file.name: file for file in find_inputs(urls, options)}
     for file in files:
-        now = find_inputs([file.url], options)
-        if now != [file]:
+        if now.get(file.name) != file:
             raise UserError(f"{file.name}: changed while it was being converted: convert again when it is at rest")

@@ -17,7 +17,7 @@ from distributed import Client
 from transforms.convert import as_they_finish, client_or_embedded, cluster_resources, reduce_fragments
 from transforms.dataset import Dataset, open_dataset
 from transforms.errors import UserError
-from transforms.fragments import by_feature, write_fragment
+from transforms.fragments import Origin, by_feature, write_fragment
 from transforms.labels import wrong_labels
 from transforms.mapreduce import Job, Mapped
 from transforms.matrices import is_dask_array, to_float32
@@ -52,8 +52,8 @@ def from_dask(
         count = PARTS_PER_THREAD * cluster_resources(client).threads if partitions is None else partitions
         plan = Plan([], count, 1, strategy, True, positive_label, "raise")
         with workplace(url, options, plan, {}, resume=False, overwrite=overwrite) as place:
-            job = Job(url, options, place.folder, place.keeper.claim, place.plan, resume=False)
-            commit(fs, path, place, _run(client, job, blocks))
+            job = Job(url, options, place.folder, place.keeper.claim, place.plan.recipe(), resume=False)
+            commit(fs, path, place, _run(client, job, place.plan, blocks))
     return open_dataset(url, options)
 
 
@@ -93,7 +93,7 @@ def _beside(X: Any, vector: Any, name: str) -> list[Any]:
     return list(vector.to_delayed())
 
 
-def _run(client: Client, job: Job, blocks: list[tuple[Any, Any, Any]]) -> dict[str, Any]:
+def _run(client: Client, job: Job, plan: Plan, blocks: list[tuple[Any, Any, Any]]) -> dict[str, Any]:
     """The graph: Map over row blocks, then Reduce. Returns what dataset.json will say."""
     shared = delayed(job, traverse=False)
     task = delayed(map_rows, pure=False)
@@ -106,7 +106,7 @@ def _run(client: Client, job: Job, blocks: list[tuple[Any, Any, Any]]) -> dict[s
     if len(values) != 2:
         raise UserError(f"y: {wrong_labels(values)}")
     bucket_nnz = np.sum([one.bucket_nnz for (one,) in mapped.values()], axis=0)
-    return reduce_fragments(client, job, [], mapped, bucket_nnz, NoProgress())
+    return reduce_fragments(client, job, plan, [], mapped, bucket_nnz, NoProgress())
 
 
 @without_secrets
@@ -117,7 +117,8 @@ def map_rows(job: Job, index: int, X: Any, y: Any, weights: Any) -> Mapped:
     data = by_feature(parsed, job.plan.strategy, job.plan.buckets)
     job.claim.check(fs)
     path = f"{job.folder}/block-{index:06d}-0000.fragment"
-    fragment = write_fragment(fs, path, job.plan.fingerprint.encode(), parsed, data)
+    origin = Origin(job.plan.fingerprint.encode(), np.array([parsed.labels.size]))
+    fragment = write_fragment(fs, path, origin, parsed, data)
     return Mapped(fragment, np.diff(data.directory["nnz"]), [])
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from transforms.errors import DatasetError
 from transforms.labels import LABELS_PARQUET, Labels, checked_labels
 from transforms.parts import PART_SCHEMA, Csc, PartInfo, hash_ids, part_name, part_schema
-from transforms.plan import INPUTS_SCHEMA
+from transforms.plan import INPUTS_SCHEMA, OPTIONS_SCHEMA
 from transforms.schema import (
     SHA256,
     Check,
@@ -67,7 +67,8 @@ class Partition:
             for group in range(part.groups_above(bound_above)):
                 csc = part.read([group], before)
                 yield _prefix(csc, bound_above)
-                before = float(csc.bounds[-1]), int(csc.features[-1])
+                if csc.features.size:
+                    before = float(csc.bounds[-1]), int(csc.features[-1])
 
     def read_groups(self, chosen: Iterable[int]) -> Iterator[Csc]:
         """These row groups, each read when it is asked for."""
@@ -324,7 +325,7 @@ _LABELS = record(
 LABEL_MAP = record({"-1": number(), "+1": number()})
 _DESCRIPTION = record(
     {
-        "examples": whole(high=MAX_EXAMPLES),
+        "examples": whole(1, MAX_EXAMPLES),
         "features": whole(),
         "nnz": whole(),
         "label_map": LABEL_MAP,
@@ -334,7 +335,7 @@ _DESCRIPTION = record(
         "inputs": INPUTS_SCHEMA,
         "bad_lines": record({"count": whole(), "first": listed(text())}),
     },
-    {"plan": record({"on_bad_line": text()}, {"hold_out": number(0, 1)})},
+    {"plan": OPTIONS_SCHEMA},
 )
 
 
@@ -360,6 +361,8 @@ def _description_check(where: str) -> Check:
 def _refuse_untrue(description: dict[str, Any]) -> None:
     """Counts that stand in two places must agree; each part has the name of its place, so that none is there twice."""
     parts, labels = description["partitions"], description["labels"]
+    if not parts:
+        raise Mismatch("partitions must not be empty")
     for name in ("features", "nnz"):
         total = sum(part[name] for part in parts)
         if description[name] != total:
@@ -367,6 +370,8 @@ def _refuse_untrue(description: dict[str, Any]) -> None:
     total = labels["negatives"] + labels["positives"]
     if description["examples"] != total:
         raise Mismatch(f"examples is {description['examples']}, but there are {total} labels")
+    if labels["weighted"]:
+        record({"weight_of_negatives": number(), "weight_of_positives": number()})(labels, "labels")
     if description["bad_lines"]["count"] and not description["bad_lines"]["first"]:
         raise Mismatch("bad_lines counts some, but names none")
     for k, part in enumerate(parts):

@@ -22,13 +22,19 @@ from transforms.parser import BadSpot, Parsed
 from transforms.schema import Check, listed, parse, record, text, whole
 from transforms.storage import display, explained, read_ranges
 
-MAGIC = b"dglmfrg1"
-_NUMBERS = ("rows", "features", "nnz", "buckets", "lines", "bad", "labels", "weighted")
+MAGIC = b"dglmfrg2"
+_NUMBERS = ("rows", "features", "nnz", "buckets", "lines", "bad", "max_line", "labels", "weighted")
 _SIZES = ("example_bytes", "value_bytes", "note_bytes")
 HEADER = np.dtype(
-    [("magic", "S8"), ("plan", "S16"), *((name, "<i8") for name in _NUMBERS + _SIZES), ("label_values", "<f8", (2,))]
+    [
+        ("magic", "S8"),
+        ("plan", "S16"),
+        *((name, "<i8") for name in _NUMBERS + _SIZES),
+        ("label_values", "<f8", (2,)),
+        ("label_files", "<i8", (2,)),  # position among the block's files of the first that has this label
+    ]
 )
-_SPOT: dict[str, Check] = {"line": whole(), "column": whole(), "text": text(), "expected": text()}
+_SPOT: dict[str, Check] = {"line": whole(), "column": whole(), "text": text(), "expected": text(), "file": whole()}
 _SPOTS = listed(record(_SPOT))
 DIRECTORY = np.dtype([("features", "<u4"), ("nnz", "<u4")])
 
@@ -128,6 +134,11 @@ class Fragment:
     def label_values(self) -> np.ndarray:
         return np.asarray(self.header["label_values"])[: int(self.header["labels"])]
 
+    def file_of(self, label: float) -> int | None:
+        """Position among the block's files of the first that has this label; None if none has."""
+        found = np.flatnonzero(self.label_values == label)
+        return int(self.header["label_files"][found[0]]) if found.size else None
+
     def layout(self) -> list[int]:
         """Where the sections start: directory, features, counts, examples, values, labels, weights, notes, end."""
         h = self.header
@@ -145,12 +156,22 @@ class Fragment:
         return starts
 
 
-def write_fragment(fs: Any, path: str, plan: bytes, parsed: Parsed, data: ByFeature) -> Fragment:
+@dataclass(frozen=True)
+class Origin:
+    """What a fragment was made of."""
+
+    plan: bytes  # its fingerprint
+    rows: np.ndarray  # of each file of the block
+    max_line: int = 0
+
+
+def write_fragment(fs: Any, path: str, origin: Origin, parsed: Parsed, data: ByFeature) -> Fragment:
     """Write a block's fragment; the end mark goes last."""
-    label_values, codes = np.unique(parsed.labels, return_inverse=True)  # the caller saw to it: at most two
+    # The caller saw to it that there are at most two labels.
+    label_values, first, codes = np.unique(parsed.labels, return_index=True, return_inverse=True)
     weighted = int((~np.isnan(parsed.weights)).sum())
     header = np.zeros((), dtype=HEADER)
-    header["magic"], header["plan"] = MAGIC, plan
+    header["magic"], header["plan"], header["max_line"] = MAGIC, origin.plan, origin.max_line
     header["rows"], header["features"], header["nnz"] = codes.size, data.features.size, data.examples.size
     header["buckets"], header["lines"], header["bad"] = (
         data.directory.size - 1,
@@ -160,6 +181,7 @@ def write_fragment(fs: Any, path: str, plan: bytes, parsed: Parsed, data: ByFeat
     header["labels"], header["weighted"] = label_values.size, weighted
     header["example_bytes"], header["value_bytes"] = data.examples.itemsize, 4 if data.values.size else 0
     header["label_values"][: label_values.size] = label_values
+    header["label_files"][: first.size] = np.searchsorted(np.cumsum(origin.rows), first, side="right")
     notes = json.dumps([asdict(spot) for spot in parsed.bad]).encode() if parsed.bad else b""
     header["note_bytes"] = len(notes)
     sections = [header, data.directory, data.features, data.counts, data.examples, data.values]
@@ -191,9 +213,8 @@ def _is_sound(header: np.ndarray) -> bool:
     """Can a layout be computed from these numbers?"""
     numbers = [int(header[name]) for name in _NUMBERS + _SIZES]
     sizes = int(header["example_bytes"]) in (2, 4) and int(header["value_bytes"]) in (0, 4)
-    return (
-        sizes and min(numbers) >= 0 and int(header["labels"]) <= 2 and bool(np.isfinite(header["label_values"]).all())
-    )
+    labels = int(header["labels"]) <= 2 and bool(np.isfinite(header["label_values"]).all())
+    return sizes and min(numbers) >= 0 and labels and bool((header["label_files"] >= 0).all())
 
 
 def read_notes(fs: Any, fragment: Fragment) -> list[BadSpot]:
@@ -260,6 +281,8 @@ def read_runs(fs: Any, fragments: Sequence[Fragment], offsets: Sequence[int], sp
         directory = np.frombuffer(raw, dtype=DIRECTORY)
         for first, stop in (spans - low).tolist():
             (f0, n0), (f1, n1) = directory[first].tolist(), directory[stop].tolist()
+            if not (f0 <= f1 <= int(fragment.header["features"]) and n0 <= n1 <= fragment.nnz):
+                raise _damaged(fragment)
             if f0 == f1:
                 continue
             example, value = int(fragment.header["example_bytes"]), int(fragment.header["value_bytes"])

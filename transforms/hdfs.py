@@ -89,7 +89,7 @@ class _Reader(FileReader):  # type: ignore[misc]
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         super().seek(offset, whence)
-        return self.tell()
+        return int(self.tell())
 
     def readinto(self, buffer: Any) -> int:
         data = self.read(len(buffer))

@@ -1,41 +1,27 @@
-"""Inputs of a conversion: which files there are, how they are cut into blocks, and how a block is read.
+"""Inputs of a conversion: which files there are, and how they are cut into blocks. Blocks are read in reading.py.
 
 A plain file is cut into byte ranges. A range owns the lines that *start* in it, so ranges can be cut anywhere,
-even inside a line, and every line belongs to exactly one. A compressed file is one block, read in pieces.
+even inside a line, and every line belongs to exactly one. A compressed file is not cut. Small files that follow one
+another make one block together: a task costs as much as some thousand lines.
 """
 
 from __future__ import annotations
 
-import bz2
 import difflib
-import gzip
-import lzma
 import os
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from transforms.errors import BrokenArchive, UserError
-from transforms.parser import PADDING
-from transforms.storage import StorageOptions, display, explained, is_local, open_storage, read_ranges
+from transforms.errors import UserError
+from transforms.folders import dead_link, is_hidden, matching_files, named_files
+from transforms.storage import StorageOptions, display, explained, is_local, open_storage
 
 SUFFIXES = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
-MAGIC = {
-    b"\x1f\x8b": ".gz",
-    b"BZh": ".bz2",
-    b"\xfd7zXZ\x00": ".xz",
-    b"\x28\xb5\x2f\xfd": ".zst",
-    b"PAR1": ".parquet",
-}
-BOM = b"\xef\xbb\xbf"
-READ = 1 << 20  # decompress this much at a time: what is lost at a break
-TAIL = 1 << 16  # read this much past a range, to find the end of its last line in the same request
+COMPRESSION = 5  # how much larger compressed text usually is when unpacked
+FILES = 1000  # at most so many in a block: their names travel with the task
 
 
 @dataclass(frozen=True)
@@ -56,10 +42,9 @@ class InputFile:
 
 
 @dataclass(frozen=True)
-class Block:
+class Span:
     """A byte range of a plain file, or a whole compressed one."""
 
-    index: int
     file: InputFile
     start: int
     stop: int
@@ -69,11 +54,36 @@ class Block:
         return self.stop - self.start
 
 
+@dataclass(frozen=True)
+class Block:
+    """What one task reads: a span of a file, or several whole files that follow one another in the input."""
+
+    index: int
+    spans: tuple[Span, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(span.size for span in self.spans)
+
+    @property
+    def compressed(self) -> bool:
+        return any(span.file.compression for span in self.spans)
+
+    @property
+    def continues(self) -> bool:
+        """Does it start inside a file, so that lines of the file stand in blocks before it?"""
+        return self.spans[0].start > 0
+
+
 def find_inputs(urls: Sequence[str], options: StorageOptions) -> list[InputFile]:
     """Files, globs and folders as the files they stand for, in a stable order, each once."""
     found: dict[str, InputFile] = {}
+    stores: set[int] = set()
     for url in urls:
         fs, path = open_storage(url, options)
+        if id(fs) not in stores:
+            fs.invalidate_cache()  # a listing from before may be out of date
+            stores.add(id(fs))
         path = os.path.normpath(path) if is_local(fs) else path
         with explained(display(fs, path)):
             infos = _matches(fs, path)
@@ -84,20 +94,46 @@ def find_inputs(urls: Sequence[str], options: StorageOptions) -> list[InputFile]
 
 
 def _matches(fs: Any, path: str) -> list[dict[str, Any]]:
+    pattern = any(c in path for c in "*?[") and not fs.exists(path)
     try:
-        if any(c in path for c in "*?[") and not fs.exists(path):
-            infos = fs.glob(path, detail=True)
-            entries = [entry for name in sorted(infos) for entry in _files(fs, infos[name])]
-        elif fs.isdir(path):
-            entries = _files(fs, {"name": path, "type": "directory"})
-        else:
-            entries = [fs.info(path)]
+        entries = _local_matches(fs, path, pattern) if is_local(fs) else _remote_matches(fs, path, pattern)
     except FileNotFoundError:
-        raise UserError(f"{display(fs, path)}: no such file or folder{_nearest(fs, path)}") from None
+        dead = dead_link(path) if is_local(fs) else ""
+        reason = dead or _missing_bucket(fs, path) or f"no such file or folder{_nearest(fs, path)}"
+        raise UserError(f"{display(fs, path)}: {reason}") from None
     if not entries:
-        raise UserError(f"{display(fs, path)}: nothing matches")
-    # A listing shows a local link's own date, not its target's; asking again costs nothing there.
-    return [fs.info(entry["name"]) for entry in entries] if is_local(fs) else entries
+        reason = _missing_bucket(fs, path) or f"nothing matches{'' if pattern else _only_hidden(fs, path)}"
+        raise UserError(f"{display(fs, path)}: {reason}")
+    return entries
+
+
+def _local_matches(fs: Any, path: str, pattern: bool) -> list[dict[str, Any]]:
+    if not pattern:
+        return named_files(path)
+    return [info for name in sorted(fs.glob(path)) for info in matching_files(name)]
+
+
+def _remote_matches(fs: Any, path: str, pattern: bool) -> list[dict[str, Any]]:
+    if pattern:
+        infos = fs.glob(path, detail=True)
+        return [entry for name in sorted(infos) for entry in _files(fs, infos[name])]
+    if fs.isdir(path):
+        return _files(fs, {"name": path, "type": "directory"})
+    return [fs.info(path)]
+
+
+def _missing_bucket(fs: Any, path: str) -> str:
+    """What to say if it is the bucket that is not there."""
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    bucket = path.split("/")[0]
+    return "" if "s3" not in protocols or fs.exists(bucket) else f"there is no bucket {bucket}"
+
+
+def _only_hidden(fs: Any, path: str) -> str:
+    """Names in a folder that are passed over, if it has any."""
+    names = sorted(str(name).rsplit("/", 1)[-1] for name in fs.ls(path, detail=False))
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    return f" (names that start with _ or . are passed over: {shown})" if names else ": the folder is empty"
 
 
 def _nearest(fs: Any, path: str) -> str:
@@ -117,8 +153,7 @@ def _files(fs: Any, entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _hidden(relative: str) -> bool:
-    """Names that systems put beside data: _SUCCESS, _temporary, .part-0.crc."""
-    return any(part.startswith(("_", ".")) for part in relative.strip("/").split("/"))
+    return any(is_hidden(part) for part in relative.strip("/").split("/"))
 
 
 def _version(info: dict[str, Any]) -> str:
@@ -130,135 +165,24 @@ def _version(info: dict[str, Any]) -> str:
 
 
 def cut_blocks(files: Sequence[InputFile], block_size: int) -> list[Block]:
-    """Byte ranges of about block_size, all ranges of a file alike; an empty file has none."""
-    blocks: list[Block] = []
+    """Blocks of about block_size: all ranges of a file alike, small files together; an empty file is in none."""
+    blocks: list[tuple[Span, ...]] = []
+    group: list[Span] = []
+    room = block_size
     for file in files:
-        count = 1 if file.compression else -(-file.size // block_size)
-        for k in range(count if file.size else 0):
-            blocks.append(Block(len(blocks), file, file.size * k // count, file.size * (k + 1) // count))
-    return blocks
+        size = file.size * (COMPRESSION if file.compression else 1)  # of the text, as far as one can tell
+        if group and (size > room or len(group) == FILES):
+            blocks.append(tuple(group))
+            group, room = [], block_size
+        if size > block_size:
+            blocks += [(span,) for span in _ranges(file, block_size)]
+        elif size:
+            group.append(Span(file, 0, file.size))
+            room -= size
+    blocks += [tuple(group)] if group else []
+    return [Block(index, spans) for index, spans in enumerate(blocks)]
 
 
-@dataclass
-class Text:
-    """Whole lines in an array with room behind them, as the parser wants them."""
-
-    array: np.ndarray
-    size: int
-
-
-def read_lines(block: Block, options: StorageOptions, piece_size: int) -> Iterator[Text]:
-    """The lines that a block owns: in one piece, or piece by piece when the file is compressed."""
-    fs, path = open_storage(block.file.url, options)
-    if block.file.compression:
-        yield from _decompressed(fs, path, block.file, piece_size)
-    else:
-        yield _range_lines(fs, path, block)
-
-
-def _range_lines(fs: Any, path: str, block: Block) -> Text:
-    """Lines that start in [start, stop): from behind the first newline at or after start - 1 to one past stop."""
-    before = 1 if block.start else 0
-    reach = min(block.file.size, block.stop + TAIL)
-    data, size = _read_padded(fs, path, block.start - before, reach)
-    if size < reach - block.start + before:
-        raise UserError(f"{block.file.name}: the file became shorter while it was read")
-    if not block.start:
-        _refuse_binary(data[:8], block.file.name)
-    first = data.find(b"\n", 0, block.size) + 1 if before else (len(BOM) if data.startswith(BOM) else 0)
-    if before and not first:
-        return _text([b""])  # the range lies inside one long line
-    last = data.find(b"\n", before + block.size - 1, size)
-    if last >= 0 or reach == block.file.size:
-        end = last + 1 if last >= 0 else size
-        return Text(np.frombuffer(data, dtype=np.uint8)[first:], end - first)
-    return _text([data[first:size], *_rest_of_line(fs, path, reach, block.file.size)])
-
-
-def _read_padded(fs: Any, path: str, start: int, stop: int) -> tuple[bytearray, int]:
-    """The bytes [start, stop) with PADDING behind them, and how many there were."""
-    if not is_local(fs):
-        piece = read_ranges(fs, [path], [start], [stop])[0]
-        return bytearray(piece + bytes(PADDING)), len(piece)
-    data = bytearray(stop - start + PADDING)
-    view, size = memoryview(data)[: stop - start], 0
-    with Path(path).open("rb", buffering=0) as file:
-        file.seek(start)
-        while size < len(view) and (count := file.readinto(view[size:])):
-            size += count
-    return data, size
-
-
-def _rest_of_line(fs: Any, path: str, start: int, size: int) -> Iterator[bytes]:
-    step = 16 * TAIL
-    while start < size:
-        piece = read_ranges(fs, [path], [start], [min(size, start + step)])[0]
-        end = piece.find(b"\n") + 1
-        yield piece[:end] if end else piece
-        if end or not piece:
-            return
-        start += len(piece)
-
-
-def _text(pieces: Sequence[Any]) -> Text:
-    size = sum(len(piece) for piece in pieces)
-    array = np.empty(size + PADDING, dtype=np.uint8)
-    at = 0
-    for piece in pieces:
-        array[at : at + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
-        at += len(piece)
-    return Text(array, size)
-
-
-def _refuse_binary(head: bytearray, name: str) -> None:
-    for magic, suffix in MAGIC.items():
-        if head.startswith(magic):
-            raise UserError(f"{name}: not text, it looks like a {suffix} file" + _advice(suffix))
-
-
-def _advice(suffix: str) -> str:
-    return f": rename it to end in {suffix} so that it is decompressed" if suffix in SUFFIXES else ""
-
-
-def _decompressed(fs: Any, path: str, file: InputFile, piece_size: int) -> Iterator[Text]:
-    """Pieces of about piece_size, each of whole lines. What comes out before a break in the archive is given out."""
-    first, kept = True, bytearray()
-    with fs.open(path, "rb") as raw, _decompressor(raw, file.compression) as stream:
-        broken: BrokenArchive | None = None
-        while broken is None:
-            try:
-                piece = _read_compressed(stream, piece_size, file.name)
-            except BrokenArchive as error:
-                broken, piece = error, b""
-            kept += piece
-            if piece and len(kept) < piece_size:
-                continue
-            # At the end of the file the last newline may be missing; at a break the last line is not whole.
-            end = len(kept) if not piece and broken is None else kept.rfind(b"\n") + 1
-            if end:
-                text = _text([memoryview(kept)[:end]])
-                yield _without_bom(text) if first else text
-                first, kept = False, kept[end:]
-            if not piece and broken is None:
-                return
-        raise broken
-
-
-def _without_bom(text: Text) -> Text:
-    marked = text.array[: min(text.size, len(BOM))].tobytes() == BOM
-    return Text(text.array[len(BOM) :], text.size - len(BOM)) if marked else text
-
-
-def _decompressor(raw: Any, kind: str | None) -> Any:
-    if kind == "zstd":
-        return pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
-    openers: dict[str | None, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
-    return openers[kind](raw, "rb")
-
-
-def _read_compressed(stream: Any, size: int, name: str) -> bytes:
-    try:
-        data: bytes = stream.read(min(size, READ))
-    except (EOFError, OSError, lzma.LZMAError, ValueError, zlib.error) as error:
-        raise BrokenArchive(f"{name}: damaged or cut-off archive: {error}. Fetch or compress it again") from None
-    return data
+def _ranges(file: InputFile, block_size: int) -> list[Span]:
+    count = 1 if file.compression else -(-file.size // block_size)
+    return [Span(file, file.size * k // count, file.size * (k + 1) // count) for k in range(count)]

@@ -7,16 +7,18 @@ order, -> one part. Names are fixed by the plan, so a task that runs again write
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from transforms.cancelled import stop_if_cancelled
 from transforms.claim import Claim
-from transforms.errors import BrokenArchive, UserError
+from transforms.errors import UserError
 from transforms.fragments import (
     Fragment,
+    Origin,
     by_feature,
     find_fragment,
     read_bucket_nnz,
@@ -26,11 +28,12 @@ from transforms.fragments import (
     write_fragment,
 )
 from transforms.holdout import training_part
-from transforms.inputs import Block, read_lines
+from transforms.inputs import Block
 from transforms.labels import MIXED_WEIGHTS, Labels, read_label_file, write_label_file, wrong_labels
-from transforms.parser import BadSpot, Parsed, padded, parse
+from transforms.parser import BadSpot, Parsed, bad_line, join, parse, trimmed
 from transforms.parts import PART_SCHEMA, PartInfo, merge_runs, part_name, write_part
-from transforms.plan import Plan
+from transforms.plan import BYTES_PER_NONZERO, Recipe
+from transforms.reading import Limits, read_lines
 from transforms.schema import parse_record, record, text, whole
 from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, open_storage, sha256_of, write_json
@@ -53,7 +56,7 @@ class Job:
     options: StorageOptions
     folder: str  # for fragments and unfinished parts
     claim: Claim
-    plan: Plan
+    plan: Recipe
     resume: bool
 
     def storage(self) -> Any:
@@ -66,7 +69,7 @@ class Mapped:
 
     fragment: Fragment
     bucket_nnz: np.ndarray
-    spots: list[BadSpot]  # lines counted from the start of the block
+    spots: list[BadSpot]  # lines counted from the start of their file, or of the block if it starts inside the file
 
 
 class BadSpotFound(UserError):
@@ -77,59 +80,99 @@ class BadSpotFound(UserError):
         self.block, self.spot = block, spot
 
 
+@dataclass(frozen=True)
+class Piece:
+    """What was parsed of one file of a block: all of it, or, of a large compressed one, a part."""
+
+    file: int  # its position among the files of the block
+    parsed: Parsed
+
+
+def parse_block(
+    block: Block, options: StorageOptions, limits: Limits, *, zero_based: bool, on_bad_line: str
+) -> Iterator[Piece]:
+    """Read a block and parse it; bad lines are counted and the first of them noted, or the first one is raised."""
+    skip = on_bad_line == "skip"
+    file = lines = 0
+    for piece in read_lines(block, options, limits, skip=skip):
+        if piece.file != file:
+            file, lines = piece.file, 0
+        if piece.flaw:
+            parsed = bad_line(piece.flaw)
+        else:
+            keep = BAD_LINES_NAMED if skip else 1
+            parsed = parse(piece.array, piece.size, zero_based=zero_based, bad_lines=keep)
+        # The parser counts lines from the piece of text it is given; people count them from the file's start.
+        spots = [replace(spot, line=spot.line + lines, file=file) for spot in parsed.bad]
+        if spots and not skip:
+            raise BadSpotFound(block.index, spots[0])
+        lines += parsed.lines
+        parsed = replace(parsed, bad=spots)
+        yield Piece(file, trimmed(parsed) if len(block.spans) > 1 else parsed)
+
+
 @without_secrets
 def map_block(job: Job, block: Block) -> list[Mapped]:
-    """Parse a block and leave it by feature: one fragment, or several when the block is a compressed file."""
+    """Parse a block and leave it by feature: one fragment, or several when there is much compressed text in it."""
     fs = job.storage()
     done = _already_mapped(fs, job, block) if job.resume else None
     if done is not None:
         return done
     results: list[Mapped] = []
-    lines = 0
-    try:
-        for text in read_lines(block, job.options, job.plan.block_size):
-            keep = BAD_LINES_NAMED if job.plan.on_bad_line == "skip" else 1
-            parsed = parse(text.array, text.size, zero_based=job.plan.zero_based, bad_lines=keep)
-            results.append(_map_parsed(fs, job, block, parsed, lines, len(results)))
-            lines += parsed.lines
-    except BrokenArchive as error:
-        if job.plan.on_bad_line == "raise":
-            raise
-        results.append(_map_parsed(fs, job, block, _break(str(error)), lines, len(results)))
-    if block.file.compression:
+    for pieces in _batches(job, block):
+        results.append(_map_pieces(fs, job, block, pieces, len(results)))
+    if block.compressed:
         write_json(fs, _pieces_path(job, block), {"pieces": len(results), "plan": job.plan.fingerprint})
     return results
 
 
-def _break(what: str) -> Parsed:
-    """The break of an archive, as one bad line and nothing else."""
-    spot = BadSpot(1, 1, "", what.split(": ", 1)[1])
-    return replace(parse(padded(b""), 0), lines=1, bad_count=1, bad=[spot])
+def _batches(job: Job, block: Block) -> Iterator[list[Piece]]:
+    """The block's pieces as they go into fragments: all into one, but compressed text into several if it is much."""
+    limits = Limits(job.plan.block_size, job.plan.max_line_bytes)
+    zero_based, on_bad_line = job.plan.zero_based, job.plan.on_bad_line
+    batch: list[Piece] = []
+    nonzeros = 0
+    most = 0 if len(block.spans) == 1 else job.plan.block_size // BYTES_PER_NONZERO
+    for piece in parse_block(block, job.options, limits, zero_based=zero_based, on_bad_line=on_bad_line):
+        batch.append(piece)
+        nonzeros += piece.parsed.ids.size
+        if block.compressed and nonzeros >= most:
+            yield batch
+            batch, nonzeros = [], 0
+    if batch:
+        yield batch
 
 
-def _map_parsed(fs: Any, job: Job, block: Block, parsed: Parsed, lines: int, piece: int) -> Mapped:
-    """Leave a parsed piece of text as a fragment; `lines` of the block stand before it."""
-    # The parser counts lines from the piece of text it is given; people count them from the block's start.
-    parsed = replace(parsed, bad=[replace(spot, line=spot.line + lines) for spot in parsed.bad])
-    if parsed.bad and job.plan.on_bad_line == "raise":
-        raise BadSpotFound(block.index, parsed.bad[0])
-    _check_labels(parsed, block)
-    parsed = training_part(parsed, job.plan.hold_out)
+def _map_pieces(fs: Any, job: Job, block: Block, pieces: Sequence[Piece], index: int) -> Mapped:
+    """Leave parsed text as a fragment."""
+    _check_labels(pieces, block)
+    kept = [training_part(piece.parsed, job.plan.hold_out) for piece in pieces]
+    rows = np.bincount([piece.file for piece in pieces], [one.labels.size for one in kept]).astype(np.int64)
+    parsed = join(kept)
+    parsed = replace(parsed, bad=parsed.bad[:BAD_LINES_NAMED])
+    del kept
+    stop_if_cancelled()
     data = by_feature(parsed, job.plan.strategy, job.plan.buckets)
+    stop_if_cancelled()
     job.claim.check(fs)
-    path = _fragment_path(job, block, piece)
-    fragment = write_fragment(fs, path, job.plan.fingerprint.encode(), parsed, data)
+    path = _fragment_path(job, block, index)
+    origin = Origin(job.plan.fingerprint.encode(), rows, job.plan.max_line_bytes)
+    fragment = write_fragment(fs, path, origin, parsed, data)
     return Mapped(fragment, np.diff(data.directory["nnz"]), parsed.bad)
 
 
-def _check_labels(parsed: Parsed, block: Block) -> None:
+def _check_labels(pieces: Sequence[Piece], block: Block) -> None:
     """A block alone can show that there are too many labels, or weights on some lines only."""
-    values = np.unique(parsed.labels)
-    if values.size > 2:
-        raise UserError(f"{block.file.name}: {wrong_labels(values.tolist())}")
-    missing = np.isnan(parsed.weights)
-    if missing.any() and not missing.all():
-        raise UserError(f"{block.file.name}: {MIXED_WEIGHTS}")
+    values: set[float] = set()
+    weighted: set[bool] = set()
+    for piece in pieces:
+        name = block.spans[piece.file].file.name
+        values.update(np.unique(piece.parsed.labels).tolist())
+        if len(values) > 2:
+            raise UserError(f"{name}: {wrong_labels(list(values))}")
+        weighted.update(np.unique(~np.isnan(piece.parsed.weights)).tolist())
+        if len(weighted) > 1:
+            raise UserError(f"{name}: {MIXED_WEIGHTS}")
 
 
 def _fragment_path(job: Job, block: Block, piece: int) -> str:
@@ -143,7 +186,7 @@ def _pieces_path(job: Job, block: Block) -> str:
 def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
     """The block's fragments from an earlier run, if all of them are there and whole."""
     pieces = 1
-    if block.file.compression:
+    if block.compressed:
         try:
             pieces = parse_record(fs.cat_file(_pieces_path(job, block)), _PIECES)["pieces"]
         except (FileNotFoundError, ValueError):
@@ -151,13 +194,26 @@ def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
     results = []
     for piece in range(pieces):
         fragment = find_fragment(fs, _fragment_path(job, block, piece), job.plan.fingerprint.encode())
-        if fragment is None or (fragment.header["bad"] and job.plan.on_bad_line == "raise"):
+        if fragment is None or (fragment.header["bad"] and not _same_bad_lines(job, fragment)):
             return None
         try:
             results.append(Mapped(fragment, read_bucket_nnz(fs, fragment), read_notes(fs, fragment)))
         except ValueError:  # damaged: it is made again
             return None
+        if not _names_files_of(block, results[-1]):
+            return None
     return results
+
+
+def _names_files_of(block: Block, mapped: Mapped) -> bool:
+    """Are the files that a fragment speaks of among those of the block?"""
+    files: list[int] = [*mapped.fragment.header["label_files"].tolist(), *(spot.file for spot in mapped.spots)]
+    return max(files) < len(block.spans)
+
+
+def _same_bad_lines(job: Job, fragment: Fragment) -> bool:
+    """Would the lines that were left out be left out now?"""
+    return job.plan.on_bad_line == "skip" and bool(fragment.header["max_line"] == job.plan.max_line_bytes)
 
 
 @without_secrets
@@ -165,7 +221,9 @@ def count_lines(job: Job, block: Block) -> int:
     """Lines that start in a plain block."""
     return sum(
         int(np.count_nonzero(text.array[: text.size] == 10)) + int(text.size > 0 and text.array[text.size - 1] != 10)
-        for text in read_lines(block, job.options, job.plan.block_size)
+        if not text.flaw
+        else 1
+        for text in read_lines(block, job.options, Limits(job.plan.block_size, job.plan.max_line_bytes))
     )
 
 

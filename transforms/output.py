@@ -121,7 +121,8 @@ def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, re
     if resume and fs.exists(path):
         stored = read_record(fs, path, PLAN_SCHEMA, "start over with --overwrite", OutputExists)
         refuse_other_plan(stored, wanted | {"tool_version": __version__, "format_version": FORMAT_VERSION}, folder)
-        return Plan.from_json(stored | {"on_bad_line": plan.on_bad_line})
+        now = {"on_bad_line": plan.on_bad_line, "max_line_bytes": plan.max_line_bytes}
+        return Plan.from_json(stored | now)
     for leftover in fs.ls(folder, detail=False):
         if not leftover.endswith(f"/{CLAIM_JSON}"):
             remove(fs, leftover)

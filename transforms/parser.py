@@ -9,7 +9,8 @@ text is handed to Python's own `float` afterwards (about one value in 10^8 of th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -259,7 +260,7 @@ def _parse_label(at, base, row, unsure, n_unsure):  # type: ignore[no-untyped-de
         return at, label, np.nan, n_unsure, OK
     token = at + 1
     at, weight, trust, code = _number(token)
-    if code != OK or weight < 0.0 or not _is_end(_load_byte(at)):
+    if code != OK or np.float32(weight) < 0.0 or not _is_end(_load_byte(at)):
         return at if _load_byte(at) == 0 else token, label, weight, n_unsure, BAD_WEIGHT
     if trust == UNSURE:
         n_unsure = _note(unsure, n_unsure, -2 - 2 * row, token - base, at - base)
@@ -387,6 +388,7 @@ class BadSpot:
     column: int  # 1-based
     text: str  # the offending piece, shortened
     expected: str
+    file: int = 0  # position of its file among those of the block
 
 
 @dataclass(frozen=True)
@@ -433,11 +435,43 @@ def parse(text: np.ndarray, stop: int, *, zero_based: bool = False, bad_lines: i
             values[what] = number
         else:
             (labels if what % 2 else weights)[(-1 - what) // 2] = number
-    if not all_ones and not values[:nnz].all():
+    zeros = not all_ones and not values[:nnz].all()
+    if zeros:
         nnz = drop_zeros(indptr, ids, values)
+    if zeros or n_unsure:  # what is left, or what Python made of a number, may be 1
         all_ones = bool((values[:nnz] == 1).all())
     spots = [_spot(text, stop, *row) for row in bad[: min(n_bad, bad_lines)].tolist()]
     return Parsed(labels, weights, indptr, ids[:nnz], values[:nnz], all_ones, lines, n_bad, spots)
+
+
+def join(pieces: Sequence[Parsed]) -> Parsed:
+    """The examples of several texts, one after the other; a single one is left as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    starts = np.cumsum([0, *(piece.ids.size for piece in pieces)]).tolist()
+    ends = [piece.indptr[1:] + start for piece, start in zip(pieces, starts, strict=False)]
+    return Parsed(
+        np.concatenate([np.empty(0), *(piece.labels for piece in pieces)]),
+        np.concatenate([np.empty(0, np.float32), *(piece.weights for piece in pieces)]),
+        np.concatenate([np.zeros(1, np.int64), *ends]),
+        np.concatenate([np.empty(0, np.int64), *(piece.ids for piece in pieces)]),
+        np.concatenate([np.empty(0, np.float32), *(piece.values for piece in pieces)]),
+        all(piece.all_ones for piece in pieces),
+        sum(piece.lines for piece in pieces),
+        sum(piece.bad_count for piece in pieces),
+        [spot for piece in pieces for spot in piece.bad],
+    )
+
+
+def trimmed(parsed: Parsed) -> Parsed:
+    """The same in arrays of its own: the parser's are views of far larger ones, which would stay in memory."""
+    arrays = {name: getattr(parsed, name).copy() for name in ("labels", "weights", "indptr", "ids", "values")}
+    return replace(parsed, **arrays)
+
+
+def bad_line(expected: str) -> Parsed:
+    """One bad line and nothing else."""
+    return replace(parse(padded(b""), 0), lines=1, bad_count=1, bad=[BadSpot(1, 1, "", expected)])
 
 
 def _spot(text: np.ndarray, stop: int, line: int, line_start: int, position: int, code: int) -> BadSpot:

@@ -11,15 +11,15 @@ from typing import Any
 from transforms.assign import STRATEGIES, bucket_count
 from transforms.errors import OutputExists, UserError
 from transforms.holdout import check_fraction
-from transforms.inputs import InputFile
-from transforms.schema import flag, listed, number, optional, record, text, whole
+from transforms.inputs import COMPRESSION, InputFile
+from transforms.reading import MAX_LINE
+from transforms.schema import Check, flag, listed, number, optional, record, text, whole
 from transforms.version import FORMAT_VERSION, __version__
 
 MIB = 1 << 20
 MAX_BLOCK = 32 * MIB
 MIN_BLOCK = 1 * MIB
 BYTES_PER_NONZERO = 6  # of text; dense and valued data have more, which only makes partitions smaller
-COMPRESSION = 5  # how much larger compressed text usually is when unpacked
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,20 @@ class Resources:
 
     threads: int
     memory_per_thread: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a task has to know of a plan: not the inputs, which may be many and would travel with every task."""
+
+    fingerprint: str
+    buckets: int
+    block_size: int
+    strategy: str
+    zero_based: bool
+    on_bad_line: str
+    hold_out: float
+    max_line_bytes: int
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,7 @@ class Plan:
     positive_label: float | None
     on_bad_line: str
     hold_out: float = 0.0  # the share of examples that is left out
+    max_line_bytes: int = MAX_LINE  # a longer line is a bad one
     format_version: int = FORMAT_VERSION
     tool_version: str = __version__
 
@@ -54,6 +69,8 @@ class Plan:
             raise UserError(f"strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
         if self.on_bad_line not in ("raise", "skip"):
             raise UserError(f"on_bad_line must be raise or skip, got {self.on_bad_line!r}")
+        if self.max_line_bytes < 1:
+            raise UserError(f"the longest line must be at least 1 byte, got {self.max_line_bytes}")
         check_fraction(self.hold_out)
 
     @property
@@ -70,27 +87,40 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Tells whether leftovers belong to this plan. Blocks without bad lines do not depend on on_bad_line."""
+        """Tells whether leftovers belong to this plan. Blocks without bad lines do not depend on what is a bad one."""
         content = self.to_json()
-        del content["on_bad_line"]
+        del content["on_bad_line"], content["max_line_bytes"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def recipe(self) -> Recipe:
+        return Recipe(
+            fingerprint=self.fingerprint,
+            buckets=self.buckets,
+            block_size=self.block_size,
+            strategy=self.strategy,
+            zero_based=self.zero_based,
+            on_bad_line=self.on_bad_line,
+            hold_out=self.hold_out,
+            max_line_bytes=self.max_line_bytes,
+        )
 
 
 INPUTS_SCHEMA = listed(record({"path": text(), "size": whole(), "version": text()}))
-PLAN_SCHEMA = record(
-    {
-        "inputs": INPUTS_SCHEMA,
-        "partitions": whole(low=1),
-        "block_size": whole(low=1),
-        "strategy": text(choices=tuple(STRATEGIES)),
-        "zero_based": flag,
-        "positive_label": optional(number()),
-        "on_bad_line": text(choices=("raise", "skip")),
-        "format_version": whole(),
-        "tool_version": text(),
-    },
-    {"hold_out": number(0, 1)},
-)
+SHARE = number(0, 1 - 2**-53)  # of the examples: less than all
+MAX_PARTITIONS = 1 << 20  # sixteen times as many as there are buckets
+PLAN_FIELDS: dict[str, Check] = {
+    "partitions": whole(1, MAX_PARTITIONS),
+    "block_size": whole(low=1),
+    "strategy": text(choices=STRATEGIES),
+    "zero_based": flag,
+    "positive_label": optional(number()),
+    "on_bad_line": text(choices=("raise", "skip")),
+    "format_version": whole(),
+    "tool_version": text(),
+}
+_SINCE = {"hold_out": SHARE, "max_line_bytes": whole(low=1)}  # earlier versions did not write these
+PLAN_SCHEMA = record(PLAN_FIELDS | {"inputs": INPUTS_SCHEMA}, _SINCE)
+OPTIONS_SCHEMA = record(PLAN_FIELDS, _SINCE)  # as dataset.json has them
 
 
 def default_block_size(files: Sequence[InputFile], resources: Resources) -> int:

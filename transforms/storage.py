@@ -78,25 +78,25 @@ _STORE_LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "hdfs_native")
 def explain(error: BaseException, where: str = "") -> str | None:
     """One sentence with a remedy for what a store or the system says when it refuses or cannot be reached.
 
-    None if the error is of another kind. `where` is shown if the error names no file itself.
+    None if the error is of another kind. `where` is shown if the error names no file itself. Without secrets.
     """
     module = type(error).__module__.split(".")[0]
     if isinstance(error, OSError) and (error.errno in _REMEDIES or isinstance(error, PermissionError)):
         place = re.sub(r"\.[0-9a-f]{8}\.tmp$", "", str(error.filename)) if error.filename else where
         remedy = _REMEDIES.get(error.errno or errno.EACCES, "")
-        said = error.strerror or str(error) or "permission denied"
-        return f"{place}: {_first_line(said)}: {remedy}".removeprefix(": ")
+        return _sentence(place, error.strerror or str(error) or "permission denied", remedy)
     if isinstance(error, ConnectionError) or module in _STORE_LIBRARIES:
         remedy = "check the address and the network"
         if "credential" in f"{type(error).__name__} {error}".lower():
             remedy = "pass credentials with --storage-options, the environment (AWS_ACCESS_KEY_ID) or a profile"
-        return f"{where}: {_first_line(str(error)) or type(error).__name__}: {remedy}".removeprefix(": ")
+        return _sentence(where, str(error).strip() or type(error).__name__, remedy)
     return None
 
 
-def _first_line(text: str) -> str:
-    """What was said, without the stack or the advice behind it."""
-    return (text.strip().splitlines() or [""])[0].rstrip(".:")
+def _sentence(place: str, said: str, remedy: str) -> str:
+    """Where, what was said, without secrets and without the stack or the advice behind it, and what to do."""
+    line = said.strip().splitlines()[0].rstrip(".:")
+    return f"{redact(place)}: {redact(line)}: {remedy}".removeprefix(": ")
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def explained(where: str) -> Iterator[None]:
         what = explain(error, where)
         if what is None:
             raise
-        raise (StoreUnreachable if is_unreachable(error) else UserError)(redact(what)) from None
+        raise (StoreUnreachable if is_unreachable(error) else UserError)(what) from None
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -171,8 +171,8 @@ def read_parquet(fs: Any, path: str) -> pa.Table:
 
 
 def decode_parquet(content: bytes) -> pa.Table:
-    """The same of a file that is in memory."""
-    with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as file:
+    """The same of a file that is in memory. Pages that were written with a checksum are compared with it."""
+    with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True) as file:
         # Older Arrow cannot read a file without row groups.
         return file.read(use_threads=False) if file.num_row_groups else file.schema_arrow.empty_table()
 

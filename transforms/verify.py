@@ -23,7 +23,7 @@ from transforms.storage import is_local
 CHUNK = 1 << 20  # hashed while it is in the processor's cache
 WHOLE = 256 << 20  # a remote file up to this size is fetched once, hashed, and decoded from memory
 REMEMBERED = 1 << 16  # files of which a process keeps the identity
-_KEYS = ("size", "ETag", "etag", "version_id", "LastModified", "mtime", "modification_time", "created")
+_KEYS = ("size", "ETag", "etag", "version_id", "LastModified", "last_modified", "mtime", "modification_time", "created")
 
 Identity = tuple[Any, ...]
 

@@ -43,6 +43,15 @@ bad_line_option: Decorator = click.option(
     show_default=True,
     help="Stop at a line that is not LIBSVM, or leave it out and count it.",
 )
+max_line_option: Decorator = click.option(
+    "--max-line",
+    "max_line_bytes",
+    type=Size(),
+    metavar="SIZE",
+    default="1GiB",
+    show_default=True,
+    help="The longest line of text that is read; a longer one is a bad line.",
+)
 
 
 def convert_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,6 +70,7 @@ def convert_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--positive-label", type=float, metavar="L", help="The label that becomes +1. [default: the larger]"
         ),
         bad_line_option,
+        max_line_option,
         click.option(
             "--block-size", type=Size(), metavar="SIZE", help="Text that one task reads. [default: 1MiB to 32MiB]"
         ),

@@ -30,7 +30,7 @@ Examples:
 
 With --scheduler the driver runs on the cluster; see `dask-submit fit --help`, `dask-submit attach --help`.
 """
-CONVERT = ("partitions", "strategy", "zero_based", "positive_label", "on_bad_line", "block_size")
+CONVERT = ("partitions", "strategy", "zero_based", "positive_label", "on_bad_line", "max_line_bytes", "block_size")
 
 
 class SeveralValues(click.Command):

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.cluster import ClusterOptions, open_client
-from pipeline.commands.convert import bad_line_option
+from pipeline.commands.convert import bad_line_option, max_line_option
 from pipeline.commands.shared import (
     Decorator,
     Location,
@@ -71,6 +71,7 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
     help="The model: 0 has the largest λ, -1 the smallest. [default: the best found by evaluate, or else -1]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE once the new one is complete.")
+@max_line_option
 @cluster_options
 @common_options
 def predict_command(
@@ -79,6 +80,7 @@ def predict_command(
     output: str,
     lambda_index: int | None,
     overwrite: bool,
+    max_line_bytes: int,
     storage_options: dict[str, Any] | None,
     quiet: bool,
     log_json: bool,
@@ -100,6 +102,7 @@ def predict_command(
             output,
             lambda_index=lambda_index,
             overwrite=overwrite,
+            max_line_bytes=max_line_bytes,
             storage_options=storage_options,
             **work,
         )
@@ -129,6 +132,7 @@ metric_option: Decorator = click.option(
     help="INPUT is the text that training was converted from: judge by what convert-libsvm --hold-out left out of it.",
 )
 @bad_line_option
+@max_line_option
 @cluster_options
 @common_options
 def evaluate_command(
@@ -137,6 +141,7 @@ def evaluate_command(
     metric: str,
     held_out: bool,
     on_bad_line: str,
+    max_line_bytes: int,
     storage_options: dict[str, Any] | None,
     quiet: bool,
     log_json: bool,
@@ -151,7 +156,8 @@ def evaluate_command(
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
     with _at_work("evaluate", quiet=quiet, log_json=log_json, cluster=cluster) as work:
-        work |= {"metric": metric, "held_out": held_out, "on_bad_line": on_bad_line}
+        work |= {"metric": metric, "held_out": held_out}
+        work |= {"on_bad_line": on_bad_line, "max_line_bytes": max_line_bytes}
         done = evaluate(run, list(inputs), storage_options=storage_options, **work)
     if not quiet:
         Console().print(summary(done, time.monotonic() - started))

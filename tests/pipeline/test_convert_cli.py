@@ -185,6 +185,16 @@ def test_a_bad_line_without_quiet_adds_only_log_lines(run: Callable[..., Ran], w
     assert "line 2, column 7: the same feature id stands twice" in errors[0]
 
 
+def test_a_line_beyond_the_limit_is_told_with_the_option(run: Callable[..., Ran], tmp_path: Path, write: Write) -> None:
+    write("in.svm", b"1 1:1\n0 2:2\n1 3:3 4:4 5:5 6:6\n")
+    ran = run("in.svm", "out", "--quiet", "--max-line", "16B", "--workers", "1")
+    assert ran.code == 2
+    (line,) = ran.error_lines
+    assert f"{tmp_path}/in.svm, line 3, column 1: the line is longer than 16 B" in line
+    assert "--max-line" in line
+    assert run("in.svm", "out", "--quiet", "--max-line", "1KiB", "--workers", "1").code == 0
+
+
 def test_skipped_lines_are_told(run: Callable[..., Ran], tmp_path: Path, write: Write) -> None:
     write("in.svm", b"1 1:1\nbad\n\n-1 2:2\n" * 20)
     ran = run("in.svm", "out", "--on-bad-line", "skip", "--block-size", "23", "--workers", "1")
@@ -310,6 +320,38 @@ def test_inspect_prints_the_table(run: Callable[..., Ran], dataset: Path) -> Non
     assert re.search(r"Integrity +│ checksums, order and counts are right", ran.out)
     for row in ("Examples", "Features", "Nonzeros", "Density", "Labels", "Partitions"):
         assert row in ran.out
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("nnz", "12"),
+        ("examples", True),
+        ("examples", 0),
+        ("features", 1.5),
+        ("label_map", {"-1": "x", "+1": 1}),
+        ("labels", []),
+        ("partitions", {}),
+        ("partitions", []),
+        ("partitions", [7]),
+        ("inputs", None),
+        ("bad_lines", {"count": 1, "first": []}),
+        ("index_base", 2),
+        ("plan", "spread"),
+    ],
+)
+@pytest.mark.parametrize(
+    "arguments", [("--inspect", "data"), ("in.svm", "data", "--resume")], ids=["inspect", "resume"]
+)
+def test_a_description_of_wrong_types_is_one_line_that_names_the_field(
+    run: Callable[..., Ran], dataset: Path, field: str, value: object, arguments: tuple[str, ...]
+) -> None:
+    about = json.loads((dataset / "dataset.json").read_text())
+    (dataset / "dataset.json").write_text(json.dumps(about | {field: value}))
+    ran = run(*arguments, "--quiet")
+    assert ran.code == 2
+    (line,) = ran.error_lines
+    assert re.search(rf"{dataset}/dataset\.json: damaged \({field}.*\): convert again", line)
 
 
 @pytest.mark.parametrize("name", ["part-00001.parquet", "labels.parquet"])

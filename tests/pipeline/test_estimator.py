@@ -187,7 +187,7 @@ def test_what_cannot_be_fitted_is_told(parameters: dict[str, Any], y: list[int],
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"gap": 1e-16, "max_rounds": 5}, "after 5 rounds the relative duality gap is .*e-1.; a relative gap of 1e-16"),
+        ({"gap": 1e-16, "max_rounds": 2}, "after 2 rounds the relative duality gap is .*e-1.; a relative gap of 1e-16"),
         ({"algorithm": "paper", "max_rounds": 2}, r"after 2 rounds the relative duality gap is 0\.9.; tol = 0\.0001"),
     ],
 )

@@ -95,6 +95,22 @@ def test_every_model_gets_its_metrics(
     assert (done.tally.examples, done.tally.nonzeros, done.tally.unseen) == (250, X.nnz, 0)
 
 
+def test_many_small_files_are_scored_as_one_text(client: Client, run: str, tmp_path: Path) -> None:
+    X, y = make_rows(250, seed=1)
+    (tmp_path / "in").mkdir()
+    for k, line in enumerate(to_text(X, y).splitlines()):
+        (tmp_path / "in" / f"{k:03d}.svm").write_bytes(line)
+    done = evaluate(run, str(tmp_path / "in"), client=client)
+    check_path(run, X, y > 0)
+    assert done.tally.examples == 250
+    (tmp_path / "in" / "100.svm").write_bytes(b"\n7 1:1\n")
+    with pytest.raises(UserError, match=r"100\.svm: label 7"):
+        evaluate(run, str(tmp_path / "in"), client=client)
+    (tmp_path / "in" / "099.svm").write_bytes(b"\n1 1:x\n")
+    with pytest.raises(UserError, match=r"099\.svm, line 2, column 5"):
+        evaluate(run, str(tmp_path / "in"), client=client)
+
+
 def test_weights_of_examples_weigh_the_metrics(client: Client, run: str, write: Write) -> None:
     X, y = make_rows(seed=1)
     weights = np.random.default_rng(0).integers(1, 9, y.size) / 4

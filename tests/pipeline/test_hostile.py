@@ -167,7 +167,7 @@ def test_weights_of_examples_that_are_no_weights_are_refused(client: Client, fol
     table = pq.read_table(data / "labels.parquet")
     weights = pa.array([weight, *[1.0] * (table.num_rows - 1)], pa.float32())
     replace_table(data, "labels.parquet", table.append_column("weight", weights))
-    make_right(data, "labels.parquet", weighted=True)
+    make_right(data, "labels.parquet", weighted=True, weight_of_positives=1.0, weight_of_negatives=1.0)
     for work in (
         lambda: fit_path(str(data), str(folder / "new"), client=client),
         lambda: predict(str(folder / "run"), str(data), str(folder / "p.parquet"), client=client),
@@ -213,6 +213,16 @@ HOSTILE_MODELS: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
     "negative nonzeros": ("path", column("nonzeros", lambda k: [-1, *k[1:]]), "nonzeros must be finite and at least 0"),
     "a missing objective": ("path", with_nulls("objective"), "column objective has values that are missing"),
     "no rounds": ("path", drop("rounds"), "no column rounds"),
+    "one metric of four": (
+        "path",
+        lambda table: table.append_column("auc", table["lambda"]),
+        "of auprc, auc, log_loss, accuracy it has only auc",
+    ),
+    "another column": (
+        "path",
+        lambda table: table.append_column("Gap", table["gap"]),
+        "column 'Gap' does not belong here",
+    ),
 }
 
 
@@ -290,3 +300,24 @@ def test_no_flipped_bit_gives_another_model(client: Client, folder: Path) -> Non
         path.write_bytes(flipped)
         with pytest.raises(DatasetError, match=rf"{PART}: this part is damaged \(its checksum differs"):
             fit_path(str(folder / "train"), str(folder / "new"), path=PathOptions(length=2), client=client)
+
+
+@pytest.mark.parametrize("name", ["coefficients", "path"])
+def test_no_flipped_bit_of_a_model_is_taken_for_another_model(folder: Path, name: str) -> None:
+    """Pages have checksums. A bit of the footer may have no meaning."""
+    path = folder / "run" / f"{name}.parquet"
+    content, before = path.read_bytes(), PathModel.load(str(folder / "run"))
+    refused = 0
+    for at in range(0, len(content), 7):
+        flipped = bytearray(content)
+        flipped[at] ^= 1 << at % 8
+        path.write_bytes(flipped)
+        try:
+            model = PathModel.load(str(folder / "run"))
+        except UserError:
+            refused += 1
+            continue
+        assert model.path == before.path
+        assert np.array_equal(model.features, before.features)
+        assert np.array_equal(model.weights, before.weights)
+    assert refused > len(content) // 7 // 4

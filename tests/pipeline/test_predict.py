@@ -262,6 +262,15 @@ def test_help_shows_two_examples(name: str) -> None:
     assert shown.output.count(f"  dask-submit {name} ") >= 2
 
 
+def test_a_line_beyond_the_limit_is_refused(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    source = write("new.svm", b"1 1:1\n1 2:1\n1 1:1 2:1 3:1\n")
+    predict(run, source, str(tmp_path / "p.parquet"), max_line_bytes=13, client=client)
+    with pytest.raises(BadLine, match=r"longer than 12 B: .* --max-line") as caught:
+        predict(run, source, str(tmp_path / "q.parquet"), max_line_bytes=12, client=client)
+    assert caught.value.line == 3
+    assert not (tmp_path / "q.parquet").exists()
+
+
 # --- other writers --------------------------------------------------------------------------------------------------
 
 

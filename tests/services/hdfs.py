@@ -67,7 +67,7 @@ class Hdfs:
     """
 
     def __init__(self, home: Path, count: int = 3) -> None:
-        self._home = home
+        self._home, self._count = home, count
         self._namenode: subprocess.Popen[bytes] | None = None
         self._datanodes: dict[int, subprocess.Popen[bytes]] = {}
         for name in ("hdfs", "datanode", "static"):
@@ -117,6 +117,14 @@ class Hdfs:
     def kill_datanode(self, k: int) -> None:
         """As a power cut would: the NameNode notices when heartbeats stay out, clients when their connection breaks."""
         stop_server(self._datanodes.pop(k))
+
+    def restore(self) -> None:
+        """Start again what was stopped."""
+        if self._namenode is None:
+            self._run_namenode()
+        for k in set(range(self._count)) - set(self._datanodes):
+            self.start_datanode(k, wait=False)
+        self._wait(self._count)
 
     def live_datanodes(self) -> int:
         """How many DataNodes the NameNode lets clients write to; 0 where it does not answer or refuses writing."""

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,11 @@ from transforms import (
     convert_libsvm,
     from_arrays,
     open_dataset,
+    reading,
 )
 from transforms import convert as convert_module
 from transforms.claim import ClaimKeeper
-from transforms.storage import StorageOptions
+from transforms.storage import StorageOptions, read_ranges
 
 Convert = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,10 +210,37 @@ def test_the_input_changed_on_s3(bucket: Bucket, client: Client) -> None:
     assert bucket.files("data") == {}
 
 
+def test_many_small_objects_are_read_together(bucket: Bucket, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = random_text(3, 60, 20, 5).splitlines(keepends=True)
+    for k, line in enumerate(lines):
+        bucket.write(f"in/{k:03d}.svm{'.gz' if k % 2 else ''}", gzip.compress(line) if k % 2 else line)
+    asked: list[int] = []
+
+    def noted(fs: Any, paths: Sequence[str], *args: Any) -> list[bytes]:
+        asked.append(len(paths))
+        return read_ranges(fs, paths, *args)
+
+    monkeypatch.setattr(reading, "read_ranges", noted)
+    dataset = convert_libsvm(
+        f"{bucket.url}/in", f"{bucket.url}/data", storage_options=bucket.options, client=client, partitions=2
+    )
+    assert asked == [60]
+    got, reference = read_back(dataset), read_text(b"".join(lines))
+    assert (got.columns, got.labels) == (reference.columns, reference.labels)
+
+
 @pytest.mark.parametrize("name", ["missing.svm", "missing/*.svm", "missing/"])
 def test_a_missing_input_on_s3_is_named(bucket: Bucket, client: Client, name: str) -> None:
     with pytest.raises(UserError, match=r"s3://.*missing.*(no such file|nothing matches)"):
         convert_libsvm(f"{bucket.url}/{name}", f"{bucket.url}/data", storage_options=bucket.options, client=client)
+
+
+@pytest.mark.parametrize("name", ["in.svm", "in/*.svm", "in/", ""])
+def test_a_bucket_that_is_not_there_is_named(bucket: Bucket, client: Client, name: str) -> None:
+    with pytest.raises(UserError, match=r"s3://no-such-bucket.*: there is no bucket no-such-bucket$"):
+        convert_libsvm(
+            f"s3://no-such-bucket/{name}", f"{bucket.url}/data", storage_options=bucket.options, client=client
+        )
 
 
 ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
@@ -246,7 +274,7 @@ def test_the_command_reads_and_writes_s3(convert: Convert, bucket: Bucket, tmp_p
     bucket.write("in.svm", SMALL)
     (tmp_path / "options.json").write_text(json.dumps(bucket.options))
     options = f"@{tmp_path}/options.json"
-    arguments = [f"{bucket.url}/in.svm", f"{bucket.url}/data", "--workers", "2", "--processes"]
+    arguments = [f"{bucket.url}/in.svm", f"{bucket.url}/data", "--workers", "1", "--processes"]
     done = in_a_process(*arguments, "--storage-options", options)
     assert (done.returncode, done.stderr) == (0, "")
     again = convert("--inspect", f"{bucket.url}/data", "--storage-options", options, "--quiet")

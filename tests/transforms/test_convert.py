@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import tempfile
 import threading
 import time
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from tests.reference import Examples, files_of, random_text, read_back, read_text, texts
 from transforms import BadLine, Dataset, UserError, check_dataset, convert_libsvm
 from transforms import convert as convert_module
+from transforms.cancelled import stop_if_cancelled
 from transforms.inputs import Block
 from transforms.mapreduce import Job, Mapped, count_lines, map_block
 
@@ -491,6 +493,63 @@ def test_a_bad_line_is_told_before_the_rest_of_the_input_is_read(
     assert _mapped_before_counting[0] < 50, "of 400 blocks"
 
 
+@pytest.mark.parametrize("name", ["in.svm", "in.svm.gz"])
+@pytest.mark.parametrize("block_size", [30, 10**6])
+def test_a_line_beyond_the_limit_is_a_bad_line(
+    client: Client, tmp_path: Path, write: Write, name: str, block_size: int
+) -> None:
+    long = b"1 " + b" ".join(b"%d:1" % k for k in range(1, 40))
+    text = b"1 1:1\n0 1:1\n\n" + long + b"\n0 2:1\n"
+    source = write(name, gzip.compress(text) if name.endswith(".gz") else text)
+    options: dict[str, Any] = {"block_size": block_size, "client": client, "partitions": 1}
+    convert_libsvm(source, str(tmp_path / "all"), max_line_bytes=len(long), **options)
+    with pytest.raises(BadLine, match=r"longer than 186 B: .* --max-line") as caught:
+        convert_libsvm(source, str(tmp_path / "out"), max_line_bytes=len(long) - 1, **options)
+    assert (caught.value.line, caught.value.column) == (4, 1)
+    dataset = convert_libsvm(source, str(tmp_path / "out"), max_line_bytes=len(long) - 1, on_bad_line="skip", **options)
+    assert dataset.labels()[0].tolist() == [1, -1, -1]
+    (told,) = dataset.description["bad_lines"]["first"]
+    assert "line 4, column 1: the line is longer" in told
+
+
+def test_resume_reads_lines_again_that_were_too_long_before(client: Client, tmp_path: Path, write: Write) -> None:
+    text = b"1 1:1\n0 1:1\n1 2:1 3:1 4:1 5:1\n0 2:1\n"
+    source = write("in.svm", text)
+    options: dict[str, Any] = {"block_size": 10, "client": client, "on_bad_line": "skip", "resume": True}
+
+    def stop(*args: Any) -> None:
+        raise UserError("stopped by the test")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convert_module, "_catalogue", stop)
+        with pytest.raises(UserError, match="stopped by the test"):
+            convert_libsvm(source, str(tmp_path / "out"), max_line_bytes=8, **options)
+    assert_same(convert_libsvm(source, str(tmp_path / "out"), max_line_bytes=80, **options), read_text(text))
+
+
+def _work_until_cancelled(begun: str, ended: str) -> None:
+    Path(begun).touch()
+    try:
+        while True:
+            stop_if_cancelled()
+            time.sleep(0.01)
+    finally:
+        Path(ended).touch()
+
+
+@pytest.mark.parametrize("where", ["client", "process_client"])
+def test_a_task_that_was_cancelled_notices(request: pytest.FixtureRequest, tmp_path: Path, where: str) -> None:
+    client: Client = request.getfixturevalue(where)
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    future = client.submit(_work_until_cancelled, str(begun), str(ended), pure=False)
+    while not begun.exists():
+        time.sleep(0.01)
+    assert not ended.exists()
+    client.cancel([future], force=True)
+    while not ended.exists():  # for ever, if it does not notice: the suite has a time limit for each test
+        time.sleep(0.01)
+
+
 class _Watcher:
     """Counts what was told of the Map phase."""
 
@@ -519,6 +578,137 @@ def test_progress_adds_up(client: Client, tmp_path: Path, write: Write) -> None:
     sizes = sum(one["size"] for one in dataset.description["inputs"])
     assert watcher.phases == [("map", sizes, "B"), ("reduce", dataset.nnz, "nonzeros")]
     assert watcher.done == {"map": sizes, "reduce": dataset.nnz}
+
+
+# --- many small files -----------------------------------------------------------------------------------------------
+
+
+def write_parts(folder: Path, lines: list[bytes], suffix: str = "") -> None:
+    """A file for each line; every fifth lacks its newline."""
+    folder.mkdir()
+    for k, line in enumerate(lines):
+        text = line if k % 5 == 0 else line + b"\n"
+        (folder / f"{k:05d}.svm{suffix}").write_bytes(gzip.compress(text, mtime=0) if suffix else text)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("block_size", [100, 3000, 10**6])
+def test_many_small_files_are_one_text(client: Client, tmp_path: Path, suffix: str, block_size: int) -> None:
+    text = random_text(7, 200, 60, 6, weighted=True)
+    write_parts(tmp_path / "in", text.splitlines(), suffix)
+    dataset = convert_libsvm(
+        str(tmp_path / "in"), str(tmp_path / "out"), partitions=2, block_size=block_size, client=client
+    )
+    assert_same(dataset, read_text(text))
+    assert_well_formed(dataset, read_text(text))
+    assert len(dataset.description["inputs"]) == 200
+
+
+_tasks_seen: list[tuple[int, int]] = []
+
+
+def _map_and_note(job: Job, block: Block) -> list[Mapped]:
+    _tasks_seen.append((len(pickle.dumps(job)), len(block.spans)))
+    return map_block(job, block)
+
+
+def test_small_files_share_tasks_that_do_not_carry_the_list_of_inputs(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parts(tmp_path / "in", random_text(7, 500, 60, 6).splitlines())
+    _tasks_seen.clear()
+    monkeypatch.setattr(convert_module, "map_block", _map_and_note)
+    convert_libsvm(str(tmp_path / "in"), str(tmp_path / "out"), client=client)
+    assert [files for _, files in _tasks_seen] == [500]
+    assert all(size < 2000 for size, _ in _tasks_seen)
+
+
+def test_a_bad_line_in_one_of_many_files_is_named(client: Client, tmp_path: Path) -> None:
+    write_parts(tmp_path / "in", [b"1 1:1\n\n0 2:2"] * 60 + [b"1 1:1\n# c\n1 2:oops"] + [b"0 1:1"] * 9)
+    for block_size in (50, 10**6):
+        with pytest.raises(BadLine) as caught:
+            convert_libsvm(str(tmp_path / "in"), str(tmp_path / "out"), block_size=block_size, client=client)
+        assert Path(caught.value.path).name == "00060.svm"
+        assert (caught.value.line, caught.value.column, caught.value.text) == (3, 5, "oops")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("block_size", [40, 10**6])
+def test_skipped_lines_of_many_files_are_named(client: Client, tmp_path: Path, suffix: str, block_size: int) -> None:
+    write_parts(tmp_path / "in", [b"1 1:1\n0 2:2\nx", b"0 3:1\n1 1"] * 10, suffix)
+    dataset = convert_libsvm(
+        str(tmp_path / "in"), str(tmp_path / "out"), on_bad_line="skip", block_size=block_size, client=client
+    )
+    bad = dataset.description["bad_lines"]
+    assert bad["count"] == 20
+    expected = [f"{k:05d}.svm{suffix}, line {2 + (k + 1) % 2}, " for k in range(10)]
+    assert all(what in one for what, one in zip(expected, bad["first"], strict=True))
+    assert dataset.labels()[0].tolist() == [1, -1, -1] * 10
+
+
+def test_a_broken_archive_among_many_files_costs_no_other(client: Client, tmp_path: Path) -> None:
+    write_parts(tmp_path / "in", [b"1 1:1", b"0 2:2", b"1 3:3", b"0 4:4"], ".gz")
+    broken = tmp_path / "in" / "00001.svm.gz"
+    broken.write_bytes(broken.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"00001\.svm\.gz: damaged or cut-off archive"):
+        convert_libsvm(str(tmp_path / "in"), str(tmp_path / "out"), client=client)
+    dataset = convert_libsvm(str(tmp_path / "in"), str(tmp_path / "out"), on_bad_line="skip", client=client)
+    assert read_back(dataset).labels == [1.0, 1.0, 0.0]
+    (told,) = dataset.description["bad_lines"]["first"]
+    assert "00001.svm.gz, line 1" in told and "archive" in told
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "message"),
+    [
+        ([b"1 1:1"] * 5 + [b"0 1:1"] * 5 + [b"2 1:1"] * 3, "00010.svm", "found 3: 0, 1, 2"),
+        ([b"1 1:1"] * 8, "00000.svm", "found 1: 1"),
+        ([b"1:2 1:1"] * 5 + [b"0 1:1"] * 5, "00005.svm", "Write a weight on every line or on none"),
+    ],
+)
+def test_a_file_whose_labels_or_weights_do_not_go_with_the_others_is_named(
+    client: Client, tmp_path: Path, lines: list[bytes], name: str, message: str
+) -> None:
+    write_parts(tmp_path / "in", lines)
+    with pytest.raises(UserError, match=message) as caught:
+        convert_libsvm(str(tmp_path / "in"), str(tmp_path / "out"), client=client)
+    assert name in str(caught.value)
+
+
+def test_of_labels_in_several_blocks_the_first_file_of_each_is_named(client: Client, tmp_path: Path) -> None:
+    write_parts(tmp_path / "in", [b"1 1:1"] * 5 + [b"0 1:1"] * 5 + [b"2 1:1"] * 5)
+    with pytest.raises(UserError, match="found 3: 0, 1, 2") as caught:
+        convert_libsvm(str(tmp_path / "in"), str(tmp_path / "out"), block_size=20, client=client)
+    assert all(f"{label} in {tmp_path}/in/{k:05d}.svm" in str(caught.value) for k, label in ((0, 1), (5, 0), (10, 2)))
+
+
+def test_what_was_mapped_of_many_files_is_not_mapped_again(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parts(tmp_path / "in", [b"1 1:1", b"0 2:2", b"x"] * 40, ".gz")
+    options: dict[str, Any] = {"on_bad_line": "skip", "block_size": 2000, "client": client, "partitions": 2}
+
+    def refuse(*args: Any) -> None:
+        raise UserError("stopped by the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(convert_module, "_catalogue", refuse)
+        with pytest.raises(UserError, match="stopped by the test"):
+            convert_libsvm(str(tmp_path / "in"), str(tmp_path / "out"), resume=True, **options)
+    fragments = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/_temporary").glob("*.fragment")}
+    assert len(fragments) > 1
+
+    class Watcher(_Watcher):
+        def phase(self, name: str, total: int, unit: str) -> None:
+            if name == "reduce":
+                assert fragments == {path: path.stat().st_mtime_ns for path in fragments}
+            super().phase(name, total, unit)
+
+    watcher = Watcher()
+    convert_libsvm(str(tmp_path / "in"), str(tmp_path / "out"), resume=True, progress=watcher, **options)
+    convert_libsvm(str(tmp_path / "in"), str(tmp_path / "fresh"), **options)
+    assert "reduce" in watcher.done
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "fresh")
 
 
 # --- the same bytes -------------------------------------------------------------------------------------------------

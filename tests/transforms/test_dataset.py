@@ -197,7 +197,7 @@ def test_arrays_are_views_of_what_arrow_decoded(dataset: Dataset, monkeypatch: p
     tables: list[pa.Table] = []
     plain = dataset_module._to_csc
 
-    def keep(table: pa.Table) -> Csc:
+    def keep(table: pa.Table) -> tuple[Csc, np.ndarray]:
         tables.append(table)
         return plain(table)
 

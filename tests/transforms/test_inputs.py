@@ -6,19 +6,23 @@ import bz2
 import gzip
 import io
 import lzma
+import random
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms import UserError, inputs
-from transforms.inputs import Block, InputFile, cut_blocks, find_inputs, read_lines
-from transforms.storage import StorageOptions
+from transforms import UserError, inputs, reading
+from transforms.inputs import Block, InputFile, Span, cut_blocks, find_inputs
+from transforms.reading import Limits, read_lines
+from transforms.storage import StorageOptions, read_ranges
 
 Write = Callable[[str, bytes], str]
 NONE = StorageOptions()
@@ -47,9 +51,13 @@ def found(*urls: str) -> list[str]:
 def lines_of(block: Block, piece_size: int = 1 << 20) -> list[bytes]:
     """The lines that a block owns; the last one of a file may lack its newline."""
     lines = []
-    for text in read_lines(block, NONE, piece_size):
+    for text in read_lines(block, NONE, Limits(piece_size)):
         lines += text.array[: text.size].tobytes().splitlines(keepends=True)
     return [line for line in lines if line]
+
+
+def span(index: int, file: InputFile, start: int, stop: int) -> Block:
+    return Block(index, (Span(file, start, stop),))
 
 
 def file_of(path: str) -> InputFile:
@@ -85,10 +93,10 @@ def expected_lines(text: bytes) -> list[bytes]:
 def test_two_ranges_cut_anywhere_give_every_line_once(
     write: Write, monkeypatch: pytest.MonkeyPatch, text: bytes, tail: int
 ) -> None:
-    monkeypatch.setattr(inputs, "TAIL", tail)
+    monkeypatch.setattr(reading, "TAIL", tail)
     file = file_of(write("in.svm", text))
     for cut in range(1, len(text)):
-        first, second = Block(0, file, 0, cut), Block(1, file, cut, len(text))
+        first, second = span(0, file, 0, cut), span(1, file, cut, len(text))
         assert lines_of(first) + lines_of(second) == expected_lines(text), cut
 
 
@@ -97,7 +105,7 @@ def test_two_ranges_cut_anywhere_give_every_line_once(
 def test_blocks_of_every_size_give_every_line_once(
     write: Write, monkeypatch: pytest.MonkeyPatch, text: bytes, tail: int
 ) -> None:
-    monkeypatch.setattr(inputs, "TAIL", tail)
+    monkeypatch.setattr(reading, "TAIL", tail)
     file = file_of(write("in.svm", text))
     for size in range(1, len(text) + 2):
         blocks = cut_blocks([file], size)
@@ -117,7 +125,7 @@ def test_ranges_cut_anywhere_in_any_bytes(pieces: list[bytes], cuts: list[int]) 
         edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
         got = b""
         for k, (start, stop) in enumerate(pairwise(edges)):
-            for piece in read_lines(Block(k, file, start, stop), NONE, 1):
+            for piece in read_lines(span(k, file, start, stop), NONE, Limits(1)):
                 got += piece.array[: piece.size].tobytes()
     assert got == text
 
@@ -126,7 +134,7 @@ def test_empty_files_have_no_blocks_and_large_ones_are_cut_evenly(write: Write) 
     empty, large = file_of(write("empty", b"")), file_of(write("large", b"1\n" * 500))
     packed = file_of(write("packed.gz", gzip.compress(b"1\n" * 500)))
     blocks = cut_blocks([empty, large, packed], 300)
-    assert [(block.file, block.start, block.stop) for block in blocks] == [
+    assert [(one.file, one.start, one.stop) for block in blocks for one in block.spans] == [
         (large, 0, 250),
         (large, 250, 500),
         (large, 500, 750),
@@ -135,12 +143,137 @@ def test_empty_files_have_no_blocks_and_large_ones_are_cut_evenly(write: Write) 
     ]
 
 
+def test_small_neighbours_make_one_block(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In input order, none larger than a block; compressed files count as the text that is likely in them."""
+    sizes = [40, 30, 0, 30, 50, 250, 10]
+    files = [file_of(write(f"{k}.svm", b"1" * size)) for k, size in enumerate(sizes)]
+    blocks = cut_blocks(files, 100)
+    shape = [[(files.index(one.file), one.start, one.stop) for one in block.spans] for block in blocks]
+    assert shape == [
+        [(0, 0, 40), (1, 0, 30), (3, 0, 30)],
+        [(4, 0, 50)],
+        [(5, 0, 83)],
+        [(5, 83, 166)],
+        [(5, 166, 250)],
+        [(6, 0, 10)],
+    ]
+    assert [block.index for block in blocks] == list(range(6))
+    assert [block.continues for block in blocks] == [False, False, False, True, True, False]
+    packed = [file_of(write(f"{k}.svm.gz", gzip.compress(b"1\n"))) for k in range(4)]
+    assert [len(block.spans) for block in cut_blocks(packed, 10 * packed[0].size)] == [2, 2]
+    monkeypatch.setattr(inputs, "FILES", 3)
+    assert [len(block.spans) for block in cut_blocks(packed, 10**6)] == [3, 1]
+
+
+@pytest.mark.parametrize("suffix", ["", *PACK])
+def test_a_block_of_several_files_gives_the_lines_of_each(write: Write, suffix: str) -> None:
+    texts = list(SAMPLES.values())
+    pack = PACK.get(suffix, bytes)
+    files = [file_of(write(f"{k}.svm{suffix}", pack(text))) for k, text in enumerate(texts)]
+    (block,) = cut_blocks(files, 10**6)
+    got: list[list[bytes]] = [[] for _ in texts]
+    for text in read_lines(block, NONE, Limits(7)):
+        got[text.file] += text.array[: text.size].tobytes().splitlines(keepends=True)
+    assert [b"".join(lines) for lines in got] == [b"".join(expected_lines(text)) for text in texts]
+
+
+@pytest.mark.parametrize("change", ["shorter", "gone", "archive"])
+def test_a_file_among_several_that_cannot_be_read_is_named(write: Write, change: str) -> None:
+    names = ["a.svm", "b.svm", "c.svm"]
+    files = [file_of(write(name, b"1 1:1\n" * 9)) for name in names]
+    (block,) = cut_blocks(files, 10**6)
+    path = Path(files[1].name)
+    if change == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"1" if change == "shorter" else gzip.compress(b"1" * 54, 0))
+    with pytest.raises(UserError, match=r"b\.svm"):
+        list(read_lines(block, NONE, Limits(1000)))
+
+
 def test_a_file_that_became_shorter_is_told(write: Write) -> None:
     path = write("in.svm", b"1 1:1\n" * 10)
     file = file_of(path)
     Path(path).write_bytes(b"1 1:1\n")
     with pytest.raises(UserError, match="shorter"):
-        lines_of(Block(0, file, 0, file.size))
+        lines_of(span(0, file, 0, file.size))
+
+
+# --- long lines -----------------------------------------------------------------------------------------------------
+
+
+def lines_within(block: Block, limit: int, piece_size: int = 16) -> list[bytes]:
+    """Lines as they are read, and ! in place of one that is too long."""
+    lines: list[bytes] = []
+    for text in read_lines(block, NONE, Limits(piece_size, limit)):
+        lines += [b"!"] if text.flaw else text.array[: text.size].tobytes().splitlines(keepends=True)
+    return lines
+
+
+@pytest.mark.parametrize("suffix", ["", *PACK])
+@pytest.mark.parametrize("tail", [4, 1 << 16])
+@pytest.mark.parametrize("ending", [b"", b"\n"])
+def test_a_line_beyond_the_limit_is_marked_and_no_other_lost(
+    write: Write, monkeypatch: pytest.MonkeyPatch, suffix: str, tail: int, ending: bytes
+) -> None:
+    monkeypatch.setattr(reading, "TAIL", tail)
+    rng = random.Random(1)
+    for case in range(30):
+        lines = [b"1" * rng.choice([0, 1, 9, 10, 11, 12, 30, 200]) for _ in range(rng.randint(1, 9))]
+        text = b"\n".join([b"#", *lines]) + ending
+        expected = [line if len(line.rstrip(b"\n")) <= 10 else b"!" for line in expected_lines(text)]
+        file = file_of(write(f"{case}.svm{suffix}", PACK.get(suffix, bytes)(text)))
+        for size in (1, 7, 40, 10**6):
+            blocks = cut_blocks([file], size)
+            assert [line for block in blocks for line in lines_within(block, 10, size)] == expected, (text, size)
+
+
+def test_blocks_inside_a_long_line_do_not_read_it_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes are read twice at most: by the block where it starts, and by the one they lie in."""
+    monkeypatch.setattr(reading, "TAIL", 16)
+    read = 0
+
+    def counted(fs: Any, paths: list[str], starts: list[int], stops: list[int]) -> list[bytes]:
+        nonlocal read
+        read += sum(stops) - sum(starts)
+        return read_ranges(fs, paths, starts, stops)
+
+    monkeypatch.setattr(reading, "read_ranges", counted)
+    file = file_of(write("in.svm", b"1\n1" + b" 1:1" * 50_000 + b"\n1\n"))
+    blocks = cut_blocks([file], 1000)
+    got = [line for block in blocks for line in lines_of(block)]
+    assert [len(line) for line in got] == [2, 200_002, 2]
+    assert read < 2 * file.size
+
+
+def test_of_a_line_that_is_too_long_only_so_much_is_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "TAIL", 16)
+    read: list[int] = []
+
+    def counted(fs: Any, paths: list[str], starts: list[int], stops: list[int]) -> list[bytes]:
+        read.append(sum(stops) - sum(starts))
+        return read_ranges(fs, paths, starts, stops)
+
+    monkeypatch.setattr(reading, "read_ranges", counted)
+    file = file_of(write("in.svm", b"1" * 1_000_000))
+    assert lines_within(cut_blocks([file], 1000)[0], 5000) == [b"!"]
+    assert sum(read) < 20_000
+
+
+@pytest.mark.parametrize("what", [b"\0", b"1", b"\n"], ids=["zeros", "one line", "newlines"])
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_a_decompression_bomb_stays_within_a_few_pieces_of_memory(write: Write, suffix: str, what: bytes) -> None:
+    size, piece, limit = 64 << 20, 1 << 20, 2 << 20
+    (block,) = cut_blocks([file_of(write(f"in.svm{suffix}", PACK[suffix](b"1\n" + what * size)))], 1000)
+    tracemalloc.start()
+    try:
+        texts = [(text.size, text.flaw) for text in read_lines(block, NONE, Limits(piece, limit))]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+    assert sum(bool(flaw) for _, flaw in texts) == (what != b"\n")
+    assert sum(size for size, _ in texts) == 2 + (size if what == b"\n" else 0)
 
 
 # --- which files ----------------------------------------------------------------------------------------------------

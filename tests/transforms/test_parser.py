@@ -400,3 +400,17 @@ def test_a_line_of_a_million_features() -> None:
 
 def test_the_reference_itself_reads_a_plain_line() -> None:
     assert read_line(b"-1:2 3:4 5:0.5 # x") == (-1.0, 2.0, {3: 4.0, 5: 0.5})
+
+
+def test_a_value_that_rounds_to_one_counts_as_one() -> None:
+    """Next to a rounding boundary it is Python's float that decides."""
+    text = b"1 2:1.0000000596046447\n"
+    parsed = parse(padded(text), len(text))
+    assert parsed.values.tolist() == [1.0]
+    assert parsed.all_ones
+
+
+def test_a_weight_is_negative_if_it_is_as_float32() -> None:
+    for weight, fine in (("-0", True), ("-1e-310", True), ("-4e-65", True), ("-1e-46", True), ("-1e-45", False)):
+        text = f"1:{weight} 1:1\n".encode()
+        assert parse(padded(text), len(text)).bad_count == (not fine), weight

@@ -22,7 +22,7 @@ from distributed import Client
 from tests.reference import read_back, read_text
 from transforms import UserError, convert_libsvm
 from transforms.claim import Claim
-from transforms.inputs import Block, InputFile
+from transforms.inputs import Block, InputFile, Span
 from transforms.mapreduce import Job
 from transforms.plan import Plan
 from transforms.storage import (
@@ -80,10 +80,10 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
 
 def test_what_dask_may_log_of_a_task_holds_no_secret() -> None:
     url = f"ftp://user:{SECRET}@host/out"
-    plan = Plan([], 1, 1, "spread", False, None, "raise")
+    plan = Plan([], 1, 1, "spread", False, None, "raise").recipe()
     job = Job(url, StorageOptions(password=SECRET), "/out/_temporary", Claim("/out/claim.json", "t"), plan, False)
     assert SECRET not in repr(job)
-    assert SECRET not in repr(Block(0, InputFile(f"{url}/in.svm", "ftp://host/in.svm", 9, ""), 0, 9))
+    assert SECRET not in repr(Block(0, (Span(InputFile(f"{url}/in.svm", "ftp://host/in.svm", 9, ""), 0, 9),)))
 
 
 def test_a_failing_task_tells_no_secret(

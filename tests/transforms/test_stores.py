@@ -174,6 +174,13 @@ def test_a_store_that_cannot_be_reached_is_told_apart() -> None:
         raise ConnectionRefusedError("Connection refused")
 
 
+def test_a_secret_in_what_a_store_says_is_left_out_and_the_remedy_is_not() -> None:
+    error = ConnectionError('cannot connect to "https://host/bucket?list-type=2&signature=hunter2"')
+    assert explain(error, "s3://key:hunter2@bucket/a") == (
+        's3://bucket/a: cannot connect to "https://host/bucket: check the address and the network'
+    )
+
+
 def test_other_errors_are_left_as_they_are() -> None:
     assert explain(ValueError("a")) is None
     with pytest.raises(FileNotFoundError), explained("here"):

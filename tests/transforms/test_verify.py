@@ -140,7 +140,12 @@ def test_a_copy_of_the_same_bytes_may_take_a_part_s_place(data: Path) -> None:
 def test_a_file_is_hashed_once_for_each_opening(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
     original = verify._hash_of
-    monkeypatch.setattr(verify, "_hash_of", lambda fs, path: (hashed.append(Path(path).name), original(fs, path))[1])
+
+    def hash_and_tell(fs: object, path: str) -> str:
+        hashed.append(Path(path).name)
+        return original(fs, path)
+
+    monkeypatch.setattr(verify, "_hash_of", hash_and_tell)
     dataset = open_dataset(str(data))
     for _ in range(3):
         for read in READERS.values():
