@@ -22,7 +22,8 @@ from transforms.errors import ClusterLost
 from transforms.liveness import scheduler_answers
 from transforms.storage import redact
 
-ANSWER_SECONDS = 3.0  # for one question to the scheduler or the driver's worker
+SCHEDULER_SECONDS = 5.0  # for one question to the scheduler
+ANSWER_SECONDS = 3.0  # for one question to the driver's worker
 SILENCE_SECONDS = 20.0  # a worker that has not been heard of for so long is lost
 LOCK_SECONDS = 5.0  # a submission takes a fraction of it
 PRIORITY = 100  # before the tasks that wait already: a driver takes no thread of its worker
@@ -50,7 +51,7 @@ class Standing:
 def kept_events(client: Client, topic: str) -> tuple[tuple[float, dict[str, Any]], ...]:
     """The latest events of a topic: Client.get_events, with a limit to its patience."""
     found: tuple[tuple[float, dict[str, Any]], ...] = client.sync(
-        client.scheduler.events, topic=topic, callback_timeout=ANSWER_SECONDS
+        client.scheduler.events, topic=topic, callback_timeout=SCHEDULER_SECONDS
     )
     return found
 
@@ -67,7 +68,7 @@ def standing(client: Client, key: str) -> Standing | None:
         worker = task.processing_on
         return task.state, worker and worker.address, time.time() - worker.last_seen if worker else 0.0
 
-    found = client.run_on_scheduler(look, callback_timeout=ANSWER_SECONDS)
+    found = client.run_on_scheduler(look, callback_timeout=SCHEDULER_SECONDS)
     return None if found is None else Standing(*found)
 
 
@@ -126,7 +127,8 @@ def _publish(client: Client, folder: RunFolder, key: str) -> bool:
 
 
 def _is_at_work(client: Client, folder: RunFolder, key: str) -> bool:
-    found = standing(client, key)
+    with scheduler_answers(client):
+        found = standing(client, key)
     return found is not None and found.at_work and not is_stranded(found, folder.read())
 
 
