@@ -58,17 +58,23 @@ class Partition:
     def read(self, bound_above: float | None = None) -> Csc:
         """The partition, or the features with bound > bound_above: a prefix; row groups behind it stay unread."""
         with self._open() as part:
-            return _prefix(part.read(range(part.groups_above(bound_above))), bound_above)
+            csc = part.read(range(part.groups_above(bound_above)))
+            if bound_above is None:
+                part.refuse_other_count(csc.indices.size)
+            return _prefix(csc, bound_above)
 
     def stream(self, bound_above: float | None = None) -> Iterator[Csc]:
         """The same features in the same order, one row group at a time."""
         with self._open() as part:
-            before = BEFORE_ALL
+            before, nnz = BEFORE_ALL, 0
             for group in range(part.groups_above(bound_above)):
                 csc = part.read([group], before)
+                nnz += csc.indices.size
                 yield _prefix(csc, bound_above)
                 if csc.features.size:
                     before = float(csc.bounds[-1]), int(csc.features[-1])
+            if bound_above is None:
+                part.refuse_other_count(nnz)
 
     def read_groups(self, chosen: Iterable[int]) -> Iterator[Csc]:
         """These row groups, each read when it is asked for."""
@@ -128,9 +134,6 @@ class _OpenPart:
                 f"{found.num_rows} features in {found.num_row_groups} row groups, expected {info.features} in "
                 f"{info.row_groups}"
             )
-        self._nnz = [self._entries(group) for group in range(info.row_groups)]
-        if sum(self._nnz) != info.nnz:
-            raise Mismatch(f"{sum(self._nnz)} nonzeros, expected {info.nnz}")
 
     def read(self, groups: Sequence[int], before: tuple[float, int] = BEFORE_ALL) -> Csc:
         """Some row groups, one after another."""
@@ -138,13 +141,12 @@ class _OpenPart:
         table = self._file.read_row_groups(list(groups)) if groups else self._file.schema_arrow.empty_table()
         refuse_nulls(table)
         csc, counts = _to_csc(table)
-        if csc.indices.size != sum(self._nnz[group] for group in groups):
-            raise Mismatch("it holds other numbers of nonzeros than its own footer says")
         refuse_malformed(csc, counts, self._n, before)
         return csc
 
     def read_bounds(self) -> list[np.ndarray]:
         groups = range(self._info.row_groups)
+        self.refuse_other_count(int(self._column("nnz", list(groups)).sum()))
         found = [self._column("bound", [group]) for group in groups]
         bounds = np.concatenate([np.empty(0), *found])
         if not (np.isfinite(bounds).all() and (bounds >= 0).all()):
@@ -167,9 +169,9 @@ class _OpenPart:
         """How many row groups, from the first, hold a feature with a larger bound."""
         if bound is None:
             return self._info.row_groups
+        # Not by the footer's statistics: pyarrow lets a broken footer end the process when it is asked for a column.
         for group in range(self._info.row_groups):
-            statistics = self._file.metadata.row_group(group).column(_BOUND_COLUMN).statistics
-            if statistics is not None and statistics.has_min_max and statistics.max <= bound:
+            if (self._column("bound", [group]) <= bound).all():
                 return group
         return self._info.row_groups
 
@@ -183,16 +185,9 @@ class _OpenPart:
     def _empty(self, name: str) -> pa.Table:
         return self._file.schema_arrow.empty_table().select([name])
 
-    def _entries(self, group: int) -> int:
-        """Nonzeros in a row group, by the footer: each list has one at least."""
-        found = self._file.metadata.row_group(group)
-        counts = {found.column(k).num_values for k in range(_BOUND_COLUMN + 1, found.num_columns)}
-        if len(counts) != 1:
-            raise Mismatch("examples and values differ in length")
-        return int(counts.pop())
-
-
-_BOUND_COLUMN = 2
+    def refuse_other_count(self, nnz: int) -> None:
+        if nnz != self._info.nnz:
+            raise Mismatch(f"{nnz} nonzeros, expected {self._info.nnz}")
 
 
 def _prefix(csc: Csc, bound_above: float | None) -> Csc:
