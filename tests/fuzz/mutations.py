@@ -158,7 +158,7 @@ def spoil_table(rng: Random, table: pa.Table) -> bytes:
     while True:
         try:
             return _written(rng, _changed(rng, table))
-        except (pa.ArrowException, OverflowError):
+        except (pa.ArrowException, OverflowError, ValueError):
             continue  # not every change can be made of every type, or written
 
 

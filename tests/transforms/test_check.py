@@ -119,7 +119,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "a zero": (changed("values", 0, lambda values: [0.0, *values[1:]]), "zero or not finite"),
     "a nan": (changed("values", 0, lambda values: [float("nan"), *values[1:]]), "zero or not finite"),
     "a feature less": (lambda columns: {name: values[:-1] for name, values in columns.items()}, "expected"),
-    "nnz": (changed("nnz", 3, lambda nnz: nnz + 1), "nnz"),
+    "nnz": (changed("nnz", 3, lambda nnz: nnz + 1), "nnz|nonzeros, expected"),
     "values of another length": (changed("values", 0, lambda values: values[:-1]), "values|lengths"),
 }
 
