@@ -102,7 +102,7 @@ def evaluate(
     return result
 
 
-_TOO_LARGE = "the weights are too large for the values of these data; nothing was stored. Is this the right run? If so, fit again"
+_TOO_LARGE = "the weights are too large for these data; nothing was stored. Is it the right run? If so, fit again"
 
 
 class MarginStore:
