@@ -102,6 +102,9 @@ def evaluate(
     return result
 
 
+_TOO_LARGE = "the weights are too large for these data; nothing was stored. Is it the right run? If so, fit again"
+
+
 class MarginStore:
     """Labels and weights in memory, margins in a temporary file, from which those of one λ can be had."""
 
@@ -110,6 +113,7 @@ class MarginStore:
         self._weights: list[np.ndarray | None] = []
         self._pieces: list[tuple[int, int, int, int]] = []  # offset in numbers, rows, first λ, λ after the last
         self._positive, self._negative = model.label_map["+1"], model.label_map["-1"]
+        self._name = model.name
 
     def __enter__(self) -> MarginStore:
         self._file = tempfile.TemporaryFile(prefix="dglmnet-margins-")
@@ -123,6 +127,8 @@ class MarginStore:
         rows, count = scored.margins.shape
         if rows == 0:
             return
+        if not np.isfinite(scored.margins).all():  # on NaN the metrics' loops would not end
+            raise UserError(f"{self._name}: margins are not finite: {_TOO_LARGE}")
         if scored.first == 0:
             self._labels.append(self._signs(scored))
             self._weights.append(scored.weights)
@@ -177,6 +183,7 @@ def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dic
     with ThreadPoolExecutor(THREADS) as pool:
         results = pool.map(lambda k: metrics_of(store.margins(k), store.labels, store.weights), range(len(model)))
         for row, metrics in zip(model.path, results, strict=True):
+            _refuse_infinite(metrics, f"{model.name}: model {row['index']}")
             rows.append(row | metrics)
             progress.advance(1)
     if rows[0]["auc"] is None:
@@ -184,6 +191,13 @@ def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dic
         what = "AUC is" if label == model.label_map["+1"] else "AUPRC and AUC are"
         warnings.warn(f"every test example has the label {label:g}: {what} undefined", stacklevel=3)
     return rows
+
+
+def _refuse_infinite(metrics: dict[str, Any], where: str) -> None:
+    """A run that held such metrics could not be read."""
+    for name, value in metrics.items():
+        if value is not None and not np.isfinite(value):
+            raise UserError(f"{where}: {name} is not finite: {_TOO_LARGE}")
 
 
 def _fraction(model: PathModel, sources: Sequence[Source]) -> float:

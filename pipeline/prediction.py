@@ -17,14 +17,18 @@ from pipeline.model import PathModel
 from pipeline.scoring import Reading, Scorer, Source, Tally, client_for, find_sources
 from transforms import Dataset, OutputExists, UserError
 from transforms.claim import claimed
+from transforms.dataset import UNREADABLE
+from transforms.folders import refuse_pipes
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
 from transforms.storage import (
     StorageOptions,
     display,
     explained,
+    is_local,
     make_folder,
     open_storage,
+    real_path,
     redact,
     remove_leftovers,
     whole_file,
@@ -98,12 +102,24 @@ def _check_output(output: str, options: StorageOptions, sources: Sequence[Source
         raise OutputExists(
             f"{where}: is a folder; the output is a file, such as {where.rstrip('/')}/predictions.parquet"
         )
-    names = [source.name for source in sources if isinstance(source, Dataset)]
-    names += [file.name for source in sources if not isinstance(source, Dataset) for file in source]
-    if where in names:
+    names = [file.name for source in sources if not isinstance(source, Dataset) for file in source]
+    if real_path(fs, where) in {real_path(fs, name) for name in names}:
         raise UserError(f"{where}: the output is one of the inputs: choose another output")
     if exists and not overwrite:
         raise OutputExists(f"{where}: is there already: replace it with --overwrite")
+    if exists and not _holds_predictions(fs, path):
+        raise OutputExists(f"{where}: is there already, and holds no predictions: choose another output, or delete it")
+
+
+def _holds_predictions(fs: Any, path: str) -> bool:
+    """Was this file written by a prediction? Only such a one is replaced."""
+    if is_local(fs):
+        refuse_pipes(path)
+    try:
+        with explained(display(fs, path)), fs.open(path, "rb") as file:
+            return bool(pq.read_schema(file).names == [name for name, _ in _FIELDS])
+    except UNREADABLE:
+        return False
 
 
 @contextmanager

@@ -194,10 +194,14 @@ def check_output(url: str, options: StorageOptions, *, resume: bool, overwrite: 
     where = display(fs, path)
     with explained(where):
         fs.invalidate_cache()
+        if fs.isfile(path):
+            raise OutputExists(f"{where}: is a file; the output is a folder")
         exists: bool = fs.exists(f"{path}/{RUN_JSON}")
     if exists and not (resume or overwrite):
         raise OutputExists(f"{where}: a run is there already: continue it with --resume or replace it with --overwrite")
-    if not exists and not overwrite and _other_files(fs, path):
+    # What is left of a run without run.json may be replaced; what is nobody's run may not.
+    replaced = (PATH, COEFFICIENTS, TRACE, REPORT) if overwrite else ()
+    if not exists and set(_other_files(fs, path)).difference(replaced):
         raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
     return exists
 

@@ -38,6 +38,8 @@ T = TypeVar("T")
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
 REPORT = "report.html"
 RUN_VERSION = 1
+LARGEST_LAMBDA = 1e100  # float32 values and weights cannot make a λ that matters larger, nor smaller than its inverse
+LONGEST_SECONDS = 1e10  # 300 years
 METRICS = ("auprc", "auc", "log_loss", "accuracy")
 
 PATH_SCHEMA = pa.schema(
@@ -117,7 +119,7 @@ _RUN = record(
     {
         "versions": mapping(text()),
         "complete": flag,
-        "seconds": mapping(optional(number(low=0))),
+        "seconds": mapping(optional(number(0, LONGEST_SECONDS))),
         "blocks": listed(listed(whole())),
         "lambda_max": number(low=0),
         "lambdas": listed(number(low=0)),
@@ -160,11 +162,13 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
             raise Mismatch("index must count from 0")
         if not ((lambdas > 0).all() and np.isfinite(lambdas).all() and (np.diff(lambdas) < 0).all()):
             raise Mismatch("lambda must be finite, above 0, and fall")
-        _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds"))
+        if not ((lambdas > 1 / LARGEST_LAMBDA).all() and (lambdas < LARGEST_LAMBDA).all()):
+            raise Mismatch(f"lambda must be from {1 / LARGEST_LAMBDA:g} to {LARGEST_LAMBDA:g}")
+        _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds", "line_search_seconds"))
         judged = [name for name in METRICS if name in table.column_names]
         if judged and len(judged) < len(METRICS):
             raise Mismatch(f"of {', '.join(METRICS)} it has only {', '.join(judged)}")
-        for name in judged:
+        for name in ("gap", *judged):
             if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
         found: list[dict[str, Any]] = table.to_pylist()
@@ -210,7 +214,9 @@ def read_trace(fs: Any, path: str, done: int) -> list[dict[str, Any]]:
     """trace.parquet, the rounds of the first `done` λ."""
 
     def rows(table: pa.Table) -> list[dict[str, Any]]:
-        _refuse_negative(table, ("lambda_index", "round", "objective", "nonzeros", "seconds"))
+        _refuse_negative(
+            table, ("lambda_index", "lambda", "round", "objective", "nonzeros", "seconds", "line_search_seconds")
+        )
         found: list[dict[str, Any]] = table.to_pylist()
         return [row for row in found if row["lambda_index"] < done]
 
@@ -219,9 +225,11 @@ def read_trace(fs: Any, path: str, done: int) -> list[dict[str, Any]]:
 
 def _refuse_negative(table: pa.Table, names: Sequence[str]) -> None:
     for name in names:
-        values = table[name].to_numpy()
+        values = table[name].drop_null().to_numpy()
         if not (np.isfinite(values).all() and (values >= 0).all()):
             raise Mismatch(f"{name} must be finite and at least 0")
+        if "seconds" in name and (values > LONGEST_SECONDS).any():
+            raise Mismatch(f"{name} must be at most {LONGEST_SECONDS:g}")
 
 
 def _read(fs: Any, path: str, schema: pa.Schema, take: Callable[[pa.Table], T], others: Sequence[pa.Field] = ()) -> T:

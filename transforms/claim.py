@@ -27,6 +27,7 @@ from transforms.storage import (
     explained,
     is_local,
     open_storage,
+    read_whole,
     remove,
     write_json,
 )
@@ -55,7 +56,7 @@ def _read_holder(fs: Any, path: str) -> dict[str, Any]:
     fs.invalidate_cache()
     try:
         with explained(display(fs, path)):
-            return parse_record(fs.cat_file(path), _HOLDER)
+            return parse_record(read_whole(fs, path), _HOLDER)
     except (FileNotFoundError, ValueError):
         return {}
 

@@ -48,7 +48,7 @@ from transforms.parts import PartInfo
 from transforms.plan import Plan, Resources, default_block_size, default_partitions
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
-from transforms.storage import StorageOptions, display, open_storage
+from transforms.storage import StorageOptions, display, open_storage, real_path
 
 MAX_ROWS = 2**31 - 1  # examples are int32
 
@@ -122,8 +122,10 @@ def convert_libsvm(
 
 def _refuse_output_among_inputs(files: Iterable[InputFile], fs: Any, path: str) -> None:
     where = display(fs, path)
+    folder = real_path(fs, where)
     for file in files:
-        if file.name == where or file.name.startswith(where + "/"):
+        name = real_path(fs, file.name)
+        if name == folder or name.startswith(f"{folder}/"):
             raise UserError(f"{file.name}: this input lies in the output folder {where}: choose another output")
 
 

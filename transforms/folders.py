@@ -107,5 +107,12 @@ def _kind(status: os.stat_result) -> str:
     return KINDS.get(stat.S_IFMT(status.st_mode), "something else")
 
 
+def refuse_pipes(path: str) -> None:
+    """Raise UserError for a pipe, socket or device in the place of a file: reading it might never end."""
+    status = Path(path).stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise UserError(f"{path}: {_kind(status)}, not a file: remove it")
+
+
 def _warn(path: str, what: str) -> None:
     warnings.warn(f"{path}: passed over: {what}", stacklevel=2)

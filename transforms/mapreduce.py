@@ -36,7 +36,7 @@ from transforms.plan import BYTES_PER_NONZERO, Recipe
 from transforms.reading import Limits, read_lines
 from transforms.schema import parse_record, record, text, whole
 from transforms.secrets import without_secrets
-from transforms.storage import StorageOptions, open_storage, sha256_of, write_json
+from transforms.storage import StorageOptions, open_storage, read_whole, sha256_of, write_json
 
 BAD_LINES_NAMED = 10
 _PIECES = record({"pieces": whole(), "plan": text()})
@@ -189,7 +189,7 @@ def _already_mapped(fs: Any, job: Job, block: Block) -> list[Mapped] | None:
     pieces = 1
     if block.compressed:
         try:
-            pieces = parse_record(fs.cat_file(_pieces_path(job, block)), _PIECES)["pieces"]
+            pieces = parse_record(read_whole(fs, _pieces_path(job, block)), _PIECES)["pieces"]
         except (FileNotFoundError, ValueError):
             return None
     results = []
@@ -300,7 +300,7 @@ def _already_reduced(fs: Any, job: Job, index: int) -> PartInfo | None:
     """The part from an earlier run, if it was finished and is still there."""
     path = f"{job.folder}/{part_name(index)}"
     try:
-        note = parse_record(fs.cat_file(f"{path}.json"), _part_note)
+        note = parse_record(read_whole(fs, f"{path}.json"), _part_note)
         same = note["plan"] == job.plan.fingerprint and fs.info(path)["size"] == note["bytes"]
         if not same or note["file"] != part_name(index) or sha256_of(fs, path) != note["sha256"]:
             return None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from transforms.claim import ClaimKeeper
@@ -24,9 +25,11 @@ from transforms.storage import (
     StorageOptions,
     display,
     explained,
+    is_local,
     make_folder,
     move,
     open_storage,
+    read_whole,
     remove,
     remove_empty_folder,
     remove_leftovers,
@@ -37,6 +40,11 @@ from transforms.version import FORMAT_VERSION, __version__
 TEMPORARY = "_temporary"
 PLAN_JSON, CLAIM_JSON, COMMIT_JSON = "plan.json", "claim.json", "commit.json"
 _FILE_NAME = re.compile(rf"{re.escape(LABELS_PARQUET)}|part-[0-9]{{5,}}\.parquet")
+# All that a conversion writes into OUTPUT/_temporary.
+_UNFINISHED = re.compile(
+    rf"({PLAN_JSON}|{CLAIM_JSON}|{COMMIT_JSON}|block-[0-9]+(-[0-9]+\.fragment|\.json)|({_FILE_NAME.pattern})(\.json)?)"
+    r"(\.[0-9a-f]{8}\.tmp)?"
+)
 _COMMIT = record({"files": listed(text(_FILE_NAME))})
 
 
@@ -94,6 +102,7 @@ def workplace(
     keep = True  # what is there is another writer's, until the claim is ours
     try:
         make_folder(fs, folder)
+        _refuse_foreign(fs, folder)
         keeper.take(takeover=resume or overwrite)
         keep = resume
         if not (resume or overwrite) and fs.exists(f"{path}/{DATASET_JSON}"):
@@ -113,6 +122,18 @@ def workplace(
         if made and not keeper.unreachable:
             for place in (folder, path):
                 remove_empty_folder(fs, place)
+
+
+def _refuse_foreign(fs: Any, folder: str) -> None:
+    """Raise if OUTPUT/_temporary leads elsewhere, or holds what no conversion left: it will be emptied."""
+    remedy = "nothing was deleted. Choose another output, or look into it and delete it yourself"
+    if is_local(fs) and Path(folder).is_symlink():
+        raise OutputExists(f"{folder}: a link to {Path(folder).readlink()}, not an unfinished conversion: {remedy}")
+    fs.invalidate_cache()
+    for path in fs.ls(folder, detail=False) if fs.isdir(folder) else []:
+        name = path.rstrip("/").rsplit("/", 1)[-1]
+        if name not in ("", TEMPORARY) and _UNFINISHED.fullmatch(name) is None:
+            raise OutputExists(f"{display(fs, path)}: no file of an unfinished conversion: {remedy}")
 
 
 def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, resume: bool) -> Plan:
@@ -193,7 +214,7 @@ def _old_files(fs: Any, path: str) -> list[str]:
     """
     where = f"{path}/{DATASET_JSON}"
     try:
-        content = parse_object(fs.cat_file(where))
+        content = parse_object(read_whole(fs, where))
         names = _files_of(content)
     except FileNotFoundError:
         return []

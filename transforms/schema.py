@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from transforms.errors import UserError
-from transforms.storage import display, explained
+from transforms.storage import display, explained, read_whole
 
 Check = Callable[[Any, str], None]
 
@@ -35,7 +35,7 @@ def read_record(
     """The JSON object at `path`, checked. A file that is not there is the caller's to explain (FileNotFoundError)."""
     where = display(fs, path)
     with explained(where):
-        data = fs.cat_file(path)
+        data = read_whole(fs, path)
     try:
         return parse_record(data, check)
     except ValueError as error:

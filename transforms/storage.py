@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from transforms.errors import StoreUnreachable, UserError
+from transforms.folders import refuse_pipes
 from transforms.stores import STORES, Store, discard, is_leftover, protocol_of, store_of, temporary_name
 
 GAP, REQUEST = 256 << 10, 64 << 20  # ranges of a remote file this near are read together, up to this much
@@ -127,6 +129,11 @@ def display(fs: Any, path: str) -> str:
     return path if is_local(fs) else redact(fs.unstrip_protocol(path))
 
 
+def real_path(fs: Any, path: str) -> str:
+    """One name for a place that has many: on a disk, `..` and links are followed."""
+    return os.path.realpath(path) if is_local(fs) else path
+
+
 def read_ranges(fs: Any, paths: Sequence[str], starts: Sequence[int], stops: Sequence[int]) -> list[bytes]:
     """The bytes [start, stop) of each path. Remote stores are asked for all of them at once, near ones together."""
     if not is_local(fs):
@@ -161,13 +168,21 @@ def _read_remote(fs: Any, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]
     return pieces
 
 
+def read_whole(fs: Any, path: str) -> bytes:
+    """All bytes of a file. Where a pipe or a device has its name, nobody waits for it to end."""
+    if is_local(fs):
+        refuse_pipes(path)
+    content: bytes = fs.cat_file(path)
+    return content
+
+
 def read_parquet(fs: Any, path: str) -> pa.Table:
     """A whole Parquet file, decoded by this thread alone.
 
     Where Arrow's own threads read for it, they let go of the Python object that they read from a moment after the table
     is there; a process that ends in that moment is aborted, its work done (apache/arrow issue 33975).
     """
-    return decode_parquet(fs.cat_file(path))
+    return decode_parquet(read_whole(fs, path))
 
 
 def decode_parquet(content: bytes) -> pa.Table:
@@ -341,7 +356,7 @@ def write_json(fs: Any, path: str, content: dict[str, Any]) -> None:
 def read_json(fs: Any, path: str) -> dict[str, Any]:
     """A JSON object; ValueError if the file holds anything else."""
     try:
-        content = json.loads(fs.cat_file(path))
+        content = json.loads(read_whole(fs, path))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(content, dict):

@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from transforms.storage import is_local
+from transforms.folders import refuse_pipes
+from transforms.storage import is_local, read_whole
 
 CHUNK = 1 << 20  # hashed while it is in the processor's cache
 WHOLE = 256 << 20  # a remote file up to this size is fetched once, hashed, and decoded from memory
@@ -80,7 +81,7 @@ def _hashed(fs: Any, path: str, expected: Expected) -> Any:
 
 def read_verified(fs: Any, path: str, expected: Expected) -> bytes:
     """All of a small file: the very bytes that were hashed."""
-    content: bytes = fs.cat_file(path)
+    content = read_whole(fs, path)
     _refuse_other_size(len(content), expected)
     _refuse_other_hash(hashlib.sha256(content).hexdigest(), expected)
     return content
@@ -89,6 +90,7 @@ def read_verified(fs: Any, path: str, expected: Expected) -> bytes:
 def identity_of(fs: Any, path: str) -> Identity:
     """What tells a file from another of the same name, and from itself before it was written to; its size first."""
     if is_local(fs):
+        refuse_pipes(path)
         found = Path(path).stat()
         return found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev
     fs.invalidate_cache()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.cluster import ClusterOptions, open_client
@@ -19,6 +18,8 @@ from pipeline.commands.shared import (
     apply_options,
     cluster_options,
     common_options,
+    print_table,
+    printable,
     run_command,
     set_up_logging,
 )
@@ -141,7 +142,7 @@ def _convert(
     if not quiet:
         size = sum(one["size"] for one in dataset.description["inputs"])
         seconds = f"{now - begun:.1f} s, {amount(size / (now - begun), 'B')}/s (and {begun - started:.1f} s to start)"
-        Console().print(_summary(dataset, [("Time", seconds)]))
+        print_table(_summary(dataset, [("Time", seconds)]))
     return 0
 
 
@@ -154,7 +155,7 @@ def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool, l
         more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
         raise DatasetError(f"{problems[0]}{more}: convert again")
     if not quiet:
-        Console().print(_summary(dataset, [("Integrity", "checksums, order and counts are right")]))
+        print_table(_summary(dataset, [("Integrity", "checksums, order and counts are right")]))
     return 0
 
 
@@ -196,11 +197,11 @@ def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
                 f"{about['bad_lines']['count']:,} bad lines; the first: {about['bad_lines']['first'][0]}",
             )
         )
-    table = Table(title=f"Data set {dataset.name}", show_header=False, title_justify="left")
+    table = Table(title=f"Data set {printable(dataset.name)}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
     for row in rows + more:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     return table
 
 

@@ -15,6 +15,7 @@ from pipeline.commands.shared import (
     LocationArgument,
     apply_options,
     common_options,
+    printable,
     set_up_logging,
     take_tls,
     tls_options,
@@ -118,8 +119,13 @@ def status_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     status = read_status(RunFolder.of(run, storage_options), scheduler, take_tls(options))
-    click.echo(json.dumps(status, ensure_ascii=False) if as_json else "\n".join(status_lines(status)))
+    click.echo(json.dumps(status, ensure_ascii=False) if as_json else "\n".join(map(_plain, status_lines(status))))
     return 0
+
+
+def _plain(line: str) -> str:
+    """The line, its margin kept, without what a terminal would obey: driver.json may say anything."""
+    return " " * (len(line) - len(line.lstrip(" "))) + printable(line)
 
 
 @click.command("cancel", epilog=EXAMPLES["cancel"])

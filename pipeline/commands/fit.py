@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 from distributed import Client
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.cluster import ClusterOptions, open_client
@@ -21,6 +20,8 @@ from pipeline.commands.shared import (
     apply_options,
     cluster_options,
     common_options,
+    print_table,
+    printable,
     set_up_logging,
 )
 from pipeline.display import Display, open_display
@@ -178,7 +179,7 @@ def fit_command(
     with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
         run = fit_job(client, display, opened, output, storage_options, **arguments)
     if not quiet:
-        Console().print(_summary(run.path, output, time.monotonic() - started))
+        print_table(_summary(run.path, output, time.monotonic() - started))
     return 0
 
 
@@ -214,7 +215,7 @@ def _fit_on_cluster(
 def print_path(folder: RunFolder, output: str) -> None:
     """The table of a run whose driver was on the cluster."""
     record = folder.read()
-    Console().print(_summary(read_path(folder.url, folder.storage), output, record.seconds if record else 0.0))
+    print_table(_summary(read_path(folder.url, folder.storage), output, record.seconds if record else 0.0))
 
 
 def _solver_options(algorithm: str, chosen: dict[str, Any]) -> SolverOptions | DefaultOptions:
@@ -233,7 +234,7 @@ def _solver_options(algorithm: str, chosen: dict[str, Any]) -> SolverOptions | D
 def _summary(path: Sequence[dict[str, Any]], output: str, seconds: float) -> Table:
     """The path as a table, as the paper's Table 3 has it."""
     rounds = sum(row["rounds"] for row in path)
-    title = f"{len(path)} models in {output}: {rounds} rounds, {seconds:.1f} s"
+    title = f"{len(path)} models in {printable(output)}: {rounds} rounds, {seconds:.1f} s"
     table = Table(title=title, title_justify="left")
     for name in ("λ", "nonzeros", "objective", "rel. gap", "rounds", "seconds", "line search"):
         table.add_column(name, justify="right")

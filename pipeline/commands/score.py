@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.cluster import ClusterOptions, open_client
@@ -19,6 +18,7 @@ from pipeline.commands.shared import (
     LocationArgument,
     cluster_options,
     common_options,
+    print_table,
     set_up_logging,
 )
 from pipeline.display import open_display
@@ -160,7 +160,7 @@ def evaluate_command(
         work |= {"on_bad_line": on_bad_line, "max_line_bytes": max_line_bytes}
         done = evaluate(run, list(inputs), storage_options=storage_options, **work)
     if not quiet:
-        Console().print(summary(done, time.monotonic() - started))
+        print_table(summary(done, time.monotonic() - started))
         click.echo(unseen_line(done.tally))
         if done.tally.bad_lines:
             click.echo(f"{done.tally.bad_lines:,} bad lines were left out.")

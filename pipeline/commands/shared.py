@@ -293,10 +293,20 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
         _fail(name, f"{type(error).__name__}: {error} (more with --log-level debug)", 1)
 
 
+def printable(text: str) -> str:
+    """Text of unknown origin on one line, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+
+
+def print_table(table: Any) -> None:
+    """Print a table of rich's. Its texts are no markup: a name may hold brackets and colons."""
+    from rich.console import Console
+
+    Console(markup=False, emoji=False).print(table)
+
+
 def _fail(name: str, message: str, code: int) -> None:
-    message = OUTPUT.scrub(message)
-    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(message.split()))
-    line = f"{name}: error: {text}"
+    line = f"{name}: error: {printable(OUTPUT.scrub(message))}"
     if any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers):
         logger.error(line)
     else:

@@ -376,3 +376,14 @@ def test_inspect_of_another_format_version(run: Callable[..., Ran], dataset: Pat
     ran = run("--inspect", "data")
     assert ran.code == 2
     assert "format version 99" in ran.err
+
+
+def test_brackets_and_escapes_in_names_are_text(run: Callable[..., Ran], tmp_path: Path) -> None:
+    """The tables used to take them for markup, and a finished conversion ended with exit code 1."""
+    (tmp_path / "in.svm").write_text("1 1:1\n0 2:1\nx [/red]\x1b[2J\n")
+    made = run(str(tmp_path / "in.svm"), str(tmp_path / "a[/bold]:smile:"), "--on-bad-line", "skip")
+    seen = run("--inspect", str(tmp_path / "a[/bold]:smile:"))
+    for done in (made, seen):
+        assert done.code == 0, done.err
+        assert "[/bold]:smile:" in "".join(done.out.split())
+        assert "\x1b" not in done.out

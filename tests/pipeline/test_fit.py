@@ -235,6 +235,17 @@ def test_run_of_other_options_or_data_is_refused_and_named(client: Client, datas
     assert len(stored_path(tmp_path / "r")) == 2
 
 
+def test_overwrite_replaces_nothing_but_a_run(client: Client, dataset: Dataset, tmp_path: Path) -> None:
+    for name in ("notes.txt", "path.parquet", "report.html"):
+        (tmp_path / "r" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "r" / name).write_text("precious")
+    with pytest.raises(OutputExists, match="holds other files"):
+        fit_path(dataset, str(tmp_path / "r"), path=PathOptions(length=2), client=client, overwrite=True)
+    assert [path.read_text() for path in (tmp_path / "r").iterdir()] == ["precious"] * 3
+    with pytest.raises(OutputExists, match=r"notes\.txt: is a file; the output is a folder"):
+        fit_path(dataset, str(tmp_path / "r" / "notes.txt"), path=PathOptions(length=2), client=client, overwrite=True)
+
+
 def test_overwrite_replaces_a_run(client: Client, dataset: Dataset, tmp_path: Path) -> None:
     fit_path(dataset, str(tmp_path / "r"), path=PathOptions(length=4), client=client)
     (tmp_path / "r" / "report.html").write_text("of the old run")

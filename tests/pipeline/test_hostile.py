@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -223,6 +224,15 @@ HOSTILE_MODELS: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
         lambda table: table.append_column("Gap", table["gap"]),
         "column 'Gap' does not belong here",
     ),
+    "λ beyond all": ("path", column("lambda", lambda lam: [1e308, *lam[1:]]), "lambda must be from 1e-100"),
+    "λ next to 0": ("path", column("lambda", lambda lam: [*lam[:-1], 5e-324]), "lambda must be from 1e-100"),
+    "endless seconds": ("path", column("seconds", lambda s: [1e308, *s[1:]]), "seconds must be at most"),
+    "a line search of nan": (
+        "path",
+        column("line_search_seconds", lambda s: [math.nan, *s[1:]]),
+        "line_search_seconds",
+    ),
+    "a gap that is not a number": ("path", column("gap", lambda gaps: [math.nan, *gaps[1:]]), "gap must be finite"),
 }
 
 
@@ -241,6 +251,39 @@ def test_a_hostile_model_is_refused_wherever_it_is_read(
     for work in works:
         with pytest.raises(UserError, match=rf"run/{name}\.parquet: damaged \({message}"):
             work()
+
+
+@pytest.mark.parametrize("name", ["train/dataset.json", "train/labels.parquet", "train/part-00000.parquet"])
+@pytest.mark.timeout(60)
+def test_a_named_pipe_in_a_data_set_is_not_waited_for(client: Client, folder: Path, name: str) -> None:
+    make_right(folder / "train", "part-00000.parquet")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UserError, match=rf"{name}: a named pipe, not a file"):
+        fit_path(str(folder / "train"), str(folder / "new"), client=client)
+    assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["run.json", "path.parquet", "coefficients.parquet", "trace.parquet"])
+@pytest.mark.parametrize("lay", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+@pytest.mark.timeout(60)
+def test_neither_pipe_nor_device_in_a_run_is_read(folder: Path, name: str, lay: Callable[[Path], None]) -> None:
+    (folder / "run" / name).unlink()
+    lay(folder / "run" / name)
+    with pytest.raises(UserError, match=rf"run/{name}: a (named pipe|device), not a file"):
+        write_report(str(folder / "run"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_metrics_beyond_all_numbers_are_not_stored(client: Client, folder: Path) -> None:
+    """They used to be, or, where a margin was not a number, the evaluation did not end."""
+    path = folder / "run" / "coefficients.parquet"
+    pq.write_table(column("weight", lambda w: [1e308] * len(w))(pq.read_table(path)), path)
+    before = (folder / "run" / "path.parquet").read_bytes()
+    with pytest.raises(UserError, match=r"not finite.*nothing was stored"):
+        evaluate(str(folder / "run"), str(folder / "train"), client=client)
+    assert (folder / "run" / "path.parquet").read_bytes() == before
 
 
 def test_weights_of_features_that_the_data_do_not_have_are_not_resumed(client: Client, folder: Path) -> None:

@@ -231,6 +231,29 @@ def test_an_output_is_replaced_only_if_told(client: Client, run: str, write: Wri
         predict(run, text, text, overwrite=True, client=client)
 
 
+def test_an_input_is_no_output_by_any_name(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    """It used to be replaced by the predictions."""
+    text = Path(write("t.svm", to_text(*make_rows(10))))
+    before = text.read_bytes()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "linked").symlink_to(text.parent)
+    for name in ("folder/../t.svm", "linked/t.svm", "./t.svm"):
+        out = f"{text.parent}/{name}" if name.startswith(".") else f"{tmp_path}/{name}"
+        with pytest.raises(UserError, match="the output is one of the inputs"):
+            predict(run, str(text), out, overwrite=True, client=client)
+    assert text.read_bytes() == before
+
+
+def test_nothing_but_predictions_is_replaced(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    text = write("t.svm", to_text(*make_rows(10)))
+    (tmp_path / "notes.txt").write_text("precious")
+    for out in (tmp_path / "notes.txt", Path(run) / "path.parquet"):
+        before = out.read_bytes()
+        with pytest.raises(OutputExists, match="holds no predictions"):
+            predict(run, text, str(out), overwrite=True, client=client)
+        assert out.read_bytes() == before
+
+
 def test_the_best_of_an_evaluation_is_taken(client: Client, write: Write, tmp_path: Path) -> None:
     url = fit_text(client, tmp_path, to_text(*make_rows()), length=8)
     text = write("t.svm", to_text(*make_rows(seed=1)))

@@ -76,6 +76,30 @@ def test_a_failed_overwrite_keeps_the_old_data_set(client: Client, small: Path, 
     assert not (small / "_temporary").exists()
 
 
+def link_out_to(folder: Path, out: Path) -> None:
+    out.mkdir()
+    (out / "_temporary").symlink_to(folder)
+
+
+def move_into(folder: Path, out: Path) -> None:
+    out.mkdir()
+    folder.rename(out / "_temporary")
+
+
+@pytest.mark.parametrize("how", [{"overwrite": True}, {"resume": True}], ids=["overwrite", "resume"])
+@pytest.mark.parametrize("lay", [link_out_to, move_into], ids=["a link", "a folder"])
+def test_what_no_conversion_left_in_temporary_is_not_deleted(
+    client: Client, tmp_path: Path, out: Path, write: Write, how: dict[str, Any], lay: Callable[[Path, Path], None]
+) -> None:
+    (tmp_path / "precious" / "0").mkdir(parents=True)
+    (tmp_path / "precious" / "keep.txt").write_text("keep")
+    lay(tmp_path / "precious", out)
+    with pytest.raises(OutputExists, match=r"_temporary.*nothing was deleted"):
+        convert_libsvm(write("small.svm", SMALL), str(out), client=client, **how)
+    assert (out / "_temporary" / "keep.txt").read_text() == "keep"
+    assert sorted(path.name for path in (out / "_temporary").iterdir()) == ["0", "keep.txt"]
+
+
 def test_a_file_is_not_an_output_folder(client: Client, write: Write) -> None:
     target = write("file", b"precious")
     choices: list[dict[str, Any]] = [{}, {"overwrite": True}, {"resume": True}]
