@@ -39,7 +39,8 @@ from transforms import Dataset, UserError
 from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
-from transforms.storage import StorageOptions, explained, open_storage, whole_file, write_json
+from transforms.schema import write_sealed
+from transforms.storage import StorageOptions, explained, open_storage, whole_file
 
 THREADS = min(CPU_COUNT, 4)
 
@@ -94,11 +95,11 @@ def evaluate(
         keeper.claim.check(fs)
         # A run that is cut off here says of no metrics that they are of other data.
         about = {name: value for name, value in model.about.items() if name != "evaluation"}
-        write_json(fs, f"{path}/{RUN_JSON}", about)
+        write_sealed(fs, f"{path}/{RUN_JSON}", about)
         _write_path(run, options, rows)
         seconds = model.about.get("seconds", {}) | {"evaluate": perf_counter() - started}
         facts = {"evaluation": _about(result, sources, reading), "seconds": seconds}
-        write_json(fs, f"{path}/{RUN_JSON}", about | facts)
+        write_sealed(fs, f"{path}/{RUN_JSON}", about | facts)
     return result
 
 

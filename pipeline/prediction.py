@@ -79,6 +79,8 @@ def predict(
             start = 0
             for scored in scorer.score(sources):
                 margins = scored.margins[:, 0]
+                if not np.isfinite(margins).all():
+                    raise UserError(f"{scored.source}: margins beyond all numbers: weights or values are too large")
                 examples = np.arange(start, start + margins.size)
                 writer.write_table(pa.Table.from_arrays([examples, margins, expit(margins)], schema=schema))
                 start += margins.size

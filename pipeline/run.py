@@ -36,6 +36,7 @@ from pipeline.stored import (
 from solver import Coefficients, RoundRecord, Solution
 from transforms import Dataset, OutputExists, UserError, __version__
 from transforms.claim import ClaimKeeper
+from transforms.schema import write_sealed
 from transforms.storage import (
     StorageOptions,
     display,
@@ -46,7 +47,6 @@ from transforms.storage import (
     remove_empty_folder,
     remove_leftovers,
     replace_file,
-    write_json,
 )
 from transforms.stores import is_leftover
 
@@ -130,7 +130,7 @@ class Run:
         """Add to run.json what is known only once the work has begun, or ended."""
         self.about |= facts
         fs, path = open_storage(self.url, self.options)
-        write_json(fs, f"{path}/{RUN_JSON}", self.about)
+        write_sealed(fs, f"{path}/{RUN_JSON}", self.about)
 
     def release(self) -> None:
         """Give the folder back. A run that got nowhere leaves nothing."""
@@ -181,7 +181,7 @@ def open_run(url: str, about: dict[str, Any], options: StorageOptions, *, resume
         else:
             for name in (PATH, COEFFICIENTS, TRACE, REPORT):
                 remove(fs, f"{path}/{name}")
-            write_json(fs, f"{path}/{RUN_JSON}", about)
+            write_sealed(fs, f"{path}/{RUN_JSON}", about)
     except BaseException:
         keeper.release()
         raise

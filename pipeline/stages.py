@@ -34,6 +34,7 @@ from transforms.holdout import check_fraction
 from transforms.inputs import find_inputs
 from transforms.output import PLAN_JSON, TEMPORARY
 from transforms.reading import MAX_LINE
+from transforms.schema import write_sealed
 from transforms.storage import (
     StorageOptions,
     display,
@@ -41,7 +42,6 @@ from transforms.storage import (
     open_storage,
     remove,
     remove_empty_folder,
-    write_json,
 )
 
 DEFAULT_FRACTION = 0.2
@@ -282,7 +282,7 @@ class _Pipeline:
             started = perf_counter()
             write_report(self.output, feature_names=self.options.feature_names, storage_options=self.storage)
             seconds = about.get("seconds", {}) | {"report": perf_counter() - started}
-            write_json(fs, f"{path}/{RUN_JSON}", about | {"report": mark, "seconds": seconds})
+            write_sealed(fs, f"{path}/{RUN_JSON}", about | {"report": mark, "seconds": seconds})
         self.settle("report", todo)
         return f"{self.shown}/{REPORT}"
 

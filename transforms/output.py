@@ -20,7 +20,7 @@ from transforms.errors import ClaimLost, OutputExists, StoreUnreachable
 from transforms.labels import LABELS_PARQUET
 from transforms.parts import PartInfo
 from transforms.plan import PLAN_SCHEMA, Plan, refuse_other_plan
-from transforms.schema import listed, parse_object, read_record, record, shown, text
+from transforms.schema import listed, parse_object, read_record, record, shown, text, write_sealed
 from transforms.storage import (
     StorageOptions,
     display,
@@ -189,7 +189,7 @@ def commit(fs: Any, path: str, place: Workplace, description: dict[str, Any]) ->
     try:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda name: move(fs, f"{place.folder}/{name}", f"{path}/{name}"), names))
-        write_json(fs, f"{path}/{DATASET_JSON}", description)
+        write_sealed(fs, f"{path}/{DATASET_JSON}", description)
     except BaseException:
         _undo_commit(fs, path)
         raise

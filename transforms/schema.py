@@ -7,6 +7,7 @@ names are let through, so that a later version may add some.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
@@ -15,10 +16,11 @@ from datetime import datetime
 from typing import Any
 
 from transforms.errors import UserError
-from transforms.storage import display, explained, read_whole
+from transforms.storage import display, explained, read_whole, write_json
 
 Check = Callable[[Any, str], None]
 
+SEAL = "checksum"  # the field of a file's own checksum
 LARGEST = 2**63 - 1
 SHA256 = re.compile("[0-9a-f]{64}")
 _UNPRINTABLE = re.compile("[\0\ud800-\udfff]")  # neither can be shown or be part of a path
@@ -46,7 +48,20 @@ def parse_record(data: bytes, check: Check) -> dict[str, Any]:
     """The JSON object that these bytes are, checked. Raises ValueError, saying in one line what is wrong."""
     content = parse_object(data)
     check(content, "")
+    seal = content.pop(SEAL, None)
+    if seal is not None and seal != _seal_of(content):
+        raise Mismatch("its own checksum differs: it was changed")
     return content
+
+
+def write_sealed(fs: Any, path: str, content: dict[str, Any]) -> None:
+    """Write JSON that carries its own checksum, so that a flipped bit in a number is noticed, too."""
+    write_json(fs, path, content | {SEAL: _seal_of(content)})
+
+
+def _seal_of(content: dict[str, Any]) -> str:
+    """A checksum that does not depend on how JSON is laid out."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def parse_object(data: bytes) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from pipeline.scoring import score_partition, training_features
 from pipeline.summary import summary_lines
 from pipeline.weights import WeightTable
 from solver import Block, DefaultOptions, Examples, ThreadBlocks, certified_path, lambda_max
+from tests.damage import unsealed
 from tests.fuzz.mutations import spoil_bytes, spoil_json, spoil_table
 from transforms import (
     Dataset,
@@ -163,9 +164,9 @@ class World:
         self._before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
         self._canaries = [path for path in self._before if path.name == "canary.txt" or path.parent.name == "elsewhere"]
         self._looks = {path: _look(path) for path in self._before}
-        self._json = {kind: json.loads((root / path).read_bytes()) for kind, path in JSON_KINDS.items()}
+        self._json = {kind: unsealed(json.loads((root / path).read_bytes())) for kind, path in JSON_KINDS.items()}
         self._tables = {kind: pq.read_table(root / path) for kind, path in PARQUET_KINDS.items()}
-        self._about = json.loads((self.home / "run" / "run.json").read_text())
+        self._about = self._json["run.json"]
         self._plan = Plan.from_json(self._json["plan.json"])
         self._model = PathModel.load(self.run)
 
@@ -203,7 +204,7 @@ class World:
 
     def _make_right(self, path: Path, kind: str, rng: Random) -> None:
         """Let dataset.json say that the file is right; its counts, too, most of the time."""
-        about = json.loads(self._before[self.home / "data" / "dataset.json"])
+        about = unsealed(json.loads(self._before[self.home / "data" / "dataset.json"]))
         info = about["labels"] if kind == "labels" else about["partitions"][1]
         content = path.read_bytes()
         info |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

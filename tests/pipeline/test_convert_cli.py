@@ -19,6 +19,7 @@ from distributed import Client
 
 from pipeline.commands.convert import command
 from pipeline.commands.shared import run_command
+from tests.damage import unsealed
 from tests.reference import files_of, random_text
 from transforms import convert_libsvm
 
@@ -347,7 +348,7 @@ def test_a_description_of_wrong_types_is_one_line_that_names_the_field(
     run: Callable[..., Ran], dataset: Path, field: str, value: object, arguments: tuple[str, ...]
 ) -> None:
     about = json.loads((dataset / "dataset.json").read_text())
-    (dataset / "dataset.json").write_text(json.dumps(about | {field: value}))
+    (dataset / "dataset.json").write_text(json.dumps(unsealed(about) | {field: value}))
     ran = run(*arguments, "--quiet")
     assert ran.code == 2
     (line,) = ran.error_lines
@@ -372,7 +373,7 @@ def test_inspect_names_the_damaged_file(run: Callable[..., Ran], dataset: Path, 
 
 def test_inspect_of_another_format_version(run: Callable[..., Ran], dataset: Path) -> None:
     about = json.loads((dataset / "dataset.json").read_text())
-    (dataset / "dataset.json").write_text(json.dumps(about | {"format_version": 99}))
+    (dataset / "dataset.json").write_text(json.dumps(unsealed(about) | {"format_version": 99}))
     ran = run("--inspect", "data")
     assert ran.code == 2
     assert "format version 99" in ran.err

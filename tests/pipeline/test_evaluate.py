@@ -19,6 +19,7 @@ from sklearn.metrics import accuracy_score, average_precision_score, log_loss, r
 from pipeline import PathModel, PathOptions, evaluate, fit_path
 from pipeline.metrics import metrics_of
 from pipeline.stored import METRICS
+from tests.damage import unsealed
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import OutputExists, UserError, convert_libsvm
 from transforms.claim import ClaimKeeper
@@ -173,7 +174,7 @@ def test_an_evaluated_run_is_resumed_and_evaluated_again(client: Client, write: 
     assert evaluate(run, text, client=client).path == first.path
     # One that was cut off goes on where it was; its λ have no metrics until the next evaluation.
     about = json.loads((Path(run) / "run.json").read_text())
-    (Path(run) / "run.json").write_text(json.dumps(about | {"complete": False}))
+    (Path(run) / "run.json").write_text(json.dumps(unsealed(about) | {"complete": False}))
     pq.write_table(pq.read_table(Path(run) / "path.parquet").slice(0, 2), Path(run) / "path.parquet")
     assert PathModel.load(run).best() in (0, 1)
     fit_path(str(tmp_path / "train"), run, path=PathOptions(length=4), resume=True, client=client)

@@ -18,7 +18,7 @@ from distributed import Client
 
 from pipeline import PathModel, PathOptions, evaluate, fit_path, predict
 from pipeline.report.write import write_report
-from tests.damage import make_right, replace_table, rewrite
+from tests.damage import make_right, replace_table, rewrite, unsealed
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import DatasetError, UserError, parts
 
@@ -290,7 +290,7 @@ def test_weights_of_features_that_the_data_do_not_have_are_not_resumed(client: C
     path = folder / "run" / "coefficients.parquet"
     pq.write_table(column("feature", lambda ids: [*ids[:-1], 10**9])(pq.read_table(path)), path)
     about = json.loads((folder / "run" / "run.json").read_text())
-    (folder / "run" / "run.json").write_text(json.dumps(about | {"complete": False}))
+    (folder / "run" / "run.json").write_text(json.dumps(unsealed(about) | {"complete": False}))
     with pytest.raises(UserError, match=r"coefficients\.parquet: it has weights of features that the data"):
         fit_path(str(folder / "train"), str(folder / "run"), path=PathOptions(length=3), resume=True, client=client)
 
@@ -300,7 +300,7 @@ def test_blocks_that_do_not_hold_the_partitions_are_not_resumed(
     client: Client, folder: Path, blocks: list[list[int]]
 ) -> None:
     about = json.loads((folder / "run" / "run.json").read_text())
-    (folder / "run" / "run.json").write_text(json.dumps(about | {"complete": False, "blocks": blocks}))
+    (folder / "run" / "run.json").write_text(json.dumps(unsealed(about) | {"complete": False, "blocks": blocks}))
     with pytest.raises(UserError, match=r"run\.json: damaged \(blocks must hold the partitions 0 to 1"):
         fit_path(str(folder / "train"), str(folder / "run"), path=PathOptions(length=3), resume=True, client=client)
 

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from distributed import Client
 
 from pipeline import PathModel, PathOptions, fit_path
+from tests.damage import unsealed
 from tests.pipeline.runs import beta_of, fit_text, make_rows, to_text
 from transforms import UserError, from_arrays
 
@@ -118,13 +119,13 @@ def test_an_index_outside_the_path_is_refused(run: str) -> None:
 
 def edit_version(folder: Path) -> None:
     about = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(about | {"run_version": 99}))
+    (folder / "run.json").write_text(json.dumps(unsealed(about) | {"run_version": 99}))
 
 
 def forget_labels(folder: Path) -> None:
     about = json.loads((folder / "run.json").read_text())
     del about["dataset"]["label_map"]
-    (folder / "run.json").write_text(json.dumps(about))
+    (folder / "run.json").write_text(json.dumps(unsealed(about)))
 
 
 def lose_coefficients(folder: Path) -> None:

@@ -22,6 +22,7 @@ from pipeline.report.data import RunData, above_zero, read_run, relative_gap, ro
 from pipeline.report.format import duration, number, percent
 from pipeline.report.names import read_names
 from pipeline.report.words import summary
+from tests.damage import unsealed
 from tests.pipeline.runs import beta_of, fit_text, make_rows, to_text
 from tests.services.s3 import SECRET, Bucket
 from transforms import OutputExists, UserError
@@ -76,7 +77,7 @@ def cut(run: str, folder: Path, count: int, **changes: Any) -> Path:
 def say(run: Path, **facts: Any) -> None:
     """Change run.json."""
     about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(about | facts))
+    (run / "run.json").write_text(json.dumps(unsealed(about) | facts))
 
 
 @pytest.fixture(scope="module")

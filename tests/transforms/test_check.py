@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from tests.damage import rewrite
+from tests.damage import rewrite, unsealed
 from tests.reference import random_text
 from transforms import DatasetError, check_dataset, convert_libsvm, open_dataset, parts
 
@@ -148,7 +148,7 @@ def test_wrong_labels_with_a_right_checksum_are_found(data: Path) -> None:
 def test_wrong_totals_are_found(data: Path, name: str) -> None:
     about = json.loads((data / "dataset.json").read_text())
     about[name] += 1
-    (data / "dataset.json").write_text(json.dumps(about))
+    (data / "dataset.json").write_text(json.dumps(unsealed(about)))
     with pytest.raises(DatasetError, match=rf"dataset\.json: damaged \({name} is "):
         problems(data)
 
@@ -160,7 +160,7 @@ def test_a_feature_in_two_parts_is_found(data: Path) -> None:
     about["features"] += about["partitions"][0]["features"] - about["partitions"][1]["features"]
     about["nnz"] += about["partitions"][0]["nnz"] - about["partitions"][1]["nnz"]
     about["partitions"][1] = about["partitions"][0] | {"file": PART}
-    (data / "dataset.json").write_text(json.dumps(about))
+    (data / "dataset.json").write_text(json.dumps(unsealed(about)))
     (problem,) = problems(data)
     assert "more than one part" in problem
 

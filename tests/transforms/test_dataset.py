@@ -16,7 +16,7 @@ import pytest
 from distributed import Client
 from fsspec.implementations.memory import MemoryFile
 
-from tests.damage import replace_table
+from tests.damage import replace_table, unsealed
 from tests.reference import columns_of, random_text, read_text
 from transforms import Csc, Dataset, DatasetError, convert_libsvm, open_dataset, parts
 from transforms import dataset as dataset_module
@@ -254,7 +254,7 @@ def test_a_wrong_description_is_named(copy: Path, content: str | None, message: 
 def test_a_description_that_lacks_something_is_damaged(copy: Path, key: str) -> None:
     about = json.loads((copy / "dataset.json").read_text())
     del about[key]
-    (copy / "dataset.json").write_text(json.dumps(about))
+    (copy / "dataset.json").write_text(json.dumps(unsealed(about)))
     with pytest.raises(DatasetError, match=rf"dataset\.json.*{key}"):
         open_dataset(str(copy))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from tests.damage import unsealed
 from tests.reference import random_text
 from transforms import DatasetError, OutputExists, convert_libsvm, open_dataset
 
@@ -53,7 +54,7 @@ def foreign(name: Any, folder: Path) -> Any:
 
 
 def edit(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(unsealed(json.loads(path.read_text())) | changes))
 
 
 @pytest.mark.parametrize("name", FOREIGN, ids=repr)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from tests.damage import make_right
+from tests.damage import make_right, unsealed
 from tests.reference import random_text
 from transforms import Dataset, DatasetError, convert_libsvm, open_dataset, parts, verify
 
@@ -69,7 +69,7 @@ def test_no_flipped_bit_of_the_labels_is_read(data: Path) -> None:
 def test_a_flipped_bit_of_the_ids_is_noticed_where_they_alone_are_read(data: Path) -> None:
     about = json.loads((data / "dataset.json").read_text())
     about["partitions"][1]["features_sha256"] = "0" * 64
-    (data / "dataset.json").write_text(json.dumps(about))
+    (data / "dataset.json").write_text(json.dumps(unsealed(about)))
     with pytest.raises(DatasetError, match=rf"{PART}: .*the checksum of its feature ids differs"):
         open_dataset(str(data)).partitions[1].read_features()
 
@@ -79,7 +79,7 @@ def test_a_data_set_without_checksums_of_ids_is_read(data: Path) -> None:
     about = json.loads((data / "dataset.json").read_text())
     for part in about["partitions"]:
         del part["features_sha256"]
-    (data / "dataset.json").write_text(json.dumps(about))
+    (data / "dataset.json").write_text(json.dumps(unsealed(about)))
     part = open_dataset(str(data)).partitions[1]
     np.testing.assert_array_equal(part.read_features(), part.read().features)
     flipped = bytearray((data / PART).read_bytes())
@@ -173,3 +173,20 @@ def test_facts_about_a_part_that_are_not_true_are_noticed(data: Path, fact: str,
     make_right(data, PART, **{fact: value})
     with pytest.raises(DatasetError, match=rf"{PART}: this part is damaged"):
         READERS["bounds"](open_dataset(str(data)))
+
+
+def test_no_flipped_bit_of_the_description_changes_what_it_says(data: Path) -> None:
+    path = data / "dataset.json"
+    content, before = path.read_bytes(), open_dataset(str(data)).description
+    refused = 0
+    for at in range(0, 8 * len(content), 61):
+        spoiled = bytearray(content)
+        spoiled[at // 8] ^= 1 << at % 8
+        path.write_bytes(spoiled)
+        try:
+            found = open_dataset(str(data)).description
+        except DatasetError:
+            refused += 1
+        else:
+            assert {name: found[name] for name in before} == before
+    assert refused > 100
