@@ -14,7 +14,7 @@ from distributed import Client
 from scipy.special import expit
 
 from pipeline.model import PathModel
-from pipeline.scoring import Reading, Scorer, Source, Tally, client_for, find_sources
+from pipeline.scoring import Reading, Scored, Scorer, Source, Tally, client_for, find_sources
 from transforms import Dataset, OutputExists, UserError
 from transforms.claim import claimed
 from transforms.dataset import UNREADABLE
@@ -79,12 +79,18 @@ def predict(
             start = 0
             for scored in scorer.score(sources):
                 margins = scored.margins[:, 0]
-                if not np.isfinite(margins).all():
-                    raise UserError(f"{scored.source}: margins beyond all numbers: weights or values are too large")
+                _refuse_overflow(margins, scored)
                 examples = np.arange(start, start + margins.size)
                 writer.write_table(pa.Table.from_arrays([examples, margins, expit(margins)], schema=schema))
                 start += margins.size
     return Prediction(redact(output), index, lam, tally)
+
+
+def _refuse_overflow(margins: np.ndarray, scored: Scored) -> None:
+    wrong = np.flatnonzero(~np.isfinite(margins))
+    if wrong.size:
+        where = scored.source_of(int(wrong[0]))
+        raise UserError(f"{where}: a margin is beyond all numbers: the model's weights, or the values, are too large")
 
 
 def choose_lambda(model: PathModel, lambda_index: int | None) -> int:

@@ -23,7 +23,7 @@ from pipeline.commands.shared import (
 from pipeline.driver.follow import Follower
 from pipeline.driver.record import RunFolder
 from pipeline.driver.status import read_status, status_lines
-from pipeline.driver.submission import find_future, recorded
+from pipeline.driver.submission import find_future, recorded, scheduler_of
 from pipeline.driver.task import Outcome
 from pipeline.driver.terminal import cancel, conclude, stay
 from pipeline.summary import summary_lines
@@ -54,7 +54,11 @@ Examples:
 def _run_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     options: list[Decorator] = [
         click.argument("run", cls=LocationArgument),
-        click.option("--scheduler", metavar="ADDRESS", help="Ask there. [default: where the run was submitted]"),
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Ask there. [default: where the run was submitted, if that is this machine or tls://]",
+        ),
         *tls_options(),
         common_options,
     ]
@@ -83,7 +87,7 @@ def attach_command(
     if record.over:
         finished = conclude(Outcome(record.state, record.message, record.usage))
     else:
-        with open_scheduler(scheduler or record.scheduler, take_tls(options)) as client:
+        with open_scheduler(scheduler_of(folder, record, scheduler), take_tls(options)) as client:
             future = find_future(client, folder, record)
             finished = stay(client, folder, record, future, quiet=quiet, log_json=log_json)
     if finished and not quiet:
@@ -148,7 +152,7 @@ def cancel_command(
     record = recorded(folder)
     if record.over:
         raise UserError(f"{folder.shown}: nothing to cancel: the run is {record.state}")
-    with open_scheduler(scheduler or record.scheduler, take_tls(options)) as client:
+    with open_scheduler(scheduler_of(folder, record, scheduler), take_tls(options)) as client:
         follower = Follower(client, folder, record, find_future(client, folder, record))
         outcome = cancel(client, folder, record, follower)
     click.echo(f"{folder.shown}: {outcome.state}", err=True)

@@ -10,7 +10,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
+
+import dask
 
 from pipeline.run import DRIVER
 from transforms.schema import flag, moment, optional, read_record, record, text
@@ -79,6 +83,22 @@ class DriverRecord:
 
     def end(self, state: str, message: str | None, *, usage: bool = False) -> DriverRecord:
         return replace(self, state=state, ended=now(), message=message, usage=usage)
+
+
+def is_trusted(scheduler: str) -> bool:
+    """May a client connect to this address because driver.json says so?
+
+    A Dask client executes what its scheduler sends, and whoever may write a run's folder may write its driver.json. A
+    tls:// address has to prove itself by the user's own CA; this machine is taken for the user's own, too, and so is
+    the address that Dask's configuration names.
+    """
+    if scheduler.startswith("tls://") or scheduler == dask.config.get("scheduler-address", None):
+        return True
+    host = urlsplit(scheduler).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 @dataclass(frozen=True)

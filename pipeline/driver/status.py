@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.cluster import open_scheduler
 from pipeline.display import relative_gap
-from pipeline.driver.record import CUT_OFF, FINISHED, RUNNING, SUBMITTED, DriverRecord, RunFolder
+from pipeline.driver.record import CUT_OFF, FINISHED, RUNNING, SUBMITTED, DriverRecord, RunFolder, is_trusted
 from pipeline.driver.submission import SILENCE_SECONDS, ask_summary, is_stranded, standing
 from pipeline.run import CLAIM, read_path
 from pipeline.stored import PATH, RUN_JSON, read_about
@@ -33,6 +33,9 @@ def read_status(folder: RunFolder, scheduler: str | None = None, tls: TlsFiles |
         finished = record.command == "fit" and status["complete"]
         state = {"state": FINISHED, "message": None} if finished else {"state": record.state, "message": record.message}
         return status | state
+    if scheduler is None and not is_trusted(record.scheduler):
+        hint = f"its scheduler was not asked: add --scheduler {record.scheduler} if you trust it"
+        return status | _without_scheduler(folder, record, hint)
     return status | _from_driver(folder, record, scheduler or record.scheduler, tls or TlsFiles())
 
 
@@ -85,7 +88,7 @@ def _from_driver(folder: RunFolder, record: DriverRecord, scheduler: str, tls: T
                 return {"state": CUT_OFF, "message": f"{found.worker} has not been heard of for {found.silent:.0f} s"}
             return {"state": record.state} | _now(client, record.key, found.worker)
     except (UserError, *UNREACHABLE):
-        return _without_scheduler(folder, record, scheduler)
+        return _without_scheduler(folder, record, f"the scheduler at {scheduler} does not answer")
 
 
 def _ended_unseen(folder: RunFolder, before: DriverRecord) -> Status:
@@ -114,9 +117,9 @@ def _now(client: Any, key: str, worker: str | None) -> Status:
     return now
 
 
-def _without_scheduler(folder: RunFolder, record: DriverRecord, scheduler: str) -> Status:
+def _without_scheduler(folder: RunFolder, record: DriverRecord, why: str) -> Status:
     """From the files alone: a claim that is kept fresh means that the driver lives."""
-    message = f"the scheduler at {scheduler} does not answer; this is what the files of the run say"
+    message = f"{why}; this is what the files of the run say"
     alive = _claim_holder(folder) is not None
     return {"state": RUNNING if alive else CUT_OFF, "message": message + ("" if alive else f". {record.again}")}
 

@@ -15,7 +15,17 @@ from typing import Any
 
 from distributed import Client, Future
 
-from pipeline.driver.record import CANCELLED, CUT_OFF, FAILED, RUNNING, SUBMITTED, DriverRecord, RunFolder, now
+from pipeline.driver.record import (
+    CANCELLED,
+    CUT_OFF,
+    FAILED,
+    RUNNING,
+    SUBMITTED,
+    DriverRecord,
+    RunFolder,
+    is_trusted,
+    now,
+)
 from pipeline.driver.task import LIMIT_SECONDS, Job, cancel_driver, drive, driver_summary, published, unpublish
 from transforms import OutputExists, UserError
 from transforms.errors import ClusterLost
@@ -191,3 +201,13 @@ def recorded(folder: RunFolder) -> DriverRecord:
             "Runs with --scheduler have one"
         )
     return record
+
+
+def scheduler_of(folder: RunFolder, record: DriverRecord, given: str | None) -> str:
+    """Where to ask after the driver: where the user says, or where driver.json says, if that can be trusted."""
+    if given is None and not is_trusted(record.scheduler):
+        raise UserError(
+            f"{folder.shown}/driver.json names the scheduler {record.scheduler}. A Dask client executes what its "
+            f"scheduler sends: if you trust this one, add --scheduler {record.scheduler}"
+        )
+    return given or record.scheduler

@@ -31,7 +31,7 @@ from pipeline.display import SilentDisplay
 from pipeline.driver.events import EventDisplay, Replay
 from pipeline.driver.follow import Follower
 from pipeline.driver.launch import runs_on_cluster
-from pipeline.driver.record import CANCELLED, CUT_OFF, DriverRecord, RunFolder
+from pipeline.driver.record import CANCELLED, CUT_OFF, DriverRecord, RunFolder, is_trusted, now
 from pipeline.driver.status import read_status, status_lines
 from pipeline.driver.submission import standing, submit_driver
 from pipeline.driver.task import Job, Outcome
@@ -452,3 +452,35 @@ def test_events_carry_every_call_and_their_summary_what_matters() -> None:
     assert [name for name, _ in late.calls] == ["stage", "placed", "begin", "solution", "round"]
     assert late.calls[-1] == ("round", (second,))
     assert [name for name, _ in lost.calls] == ["stage"], "nothing of a phase or path whose beginning was lost"
+
+
+def test_scheduler_that_only_driver_json_names_is_not_asked(
+    tmp_path: Path, submit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Whoever may write the folder of a run may not choose whom its reader's Dask client obeys."""
+    folder = RunFolder.of(str(tmp_path), {})
+    folder.write(DriverRecord("fit", "tcp://192.0.2.1:8786", "key", now()))
+    status = submit("status", str(tmp_path))
+    assert status.returncode == 0
+    assert "was not asked: add --scheduler tcp://192.0.2.1:8786 if you trust it" in status.stdout
+    for command in ("attach", "cancel"):
+        refused = submit(command, str(tmp_path))
+        assert refused.returncode == 2
+        assert "if you trust this one, add --scheduler tcp://192.0.2.1:8786" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "trusted"),
+    [
+        ("tcp://127.0.0.1:8786", True),
+        ("tcp://localhost:8786", True),
+        ("tcp://[::1]:8786", True),
+        ("tls://192.0.2.1:8786", True),
+        ("tcp://192.0.2.1:8786", False),
+        ("tcp://127.0.0.1.example.org:8786", False),
+        ("tcp://127.0.0.1@192.0.2.1:8786", False),
+        ("192.0.2.1:8786", False),
+    ],
+)
+def test_addresses_that_may_be_asked_unasked(address: str, trusted: bool) -> None:
+    assert is_trusted(address) is trusted

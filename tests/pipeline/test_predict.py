@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -331,3 +332,12 @@ def test_what_a_killed_prediction_left_goes_with_the_next(
     write("q.parquet.0123abcd.tmp", b"another's")
     predict(run, text, str(tmp_path / "p.parquet"), client=client)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["p.parquet", "q.parquet.0123abcd.tmp", "t.svm"]
+
+
+def test_margins_beyond_all_numbers_are_not_written(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    model = PathModel.load(run)
+    huge = replace(model, weights=np.full_like(model.weights, 1e308))
+    text = write("t.svm", to_text(*make_rows(20, seed=1)))
+    with pytest.raises(UserError, match=r"t\.svm: a margin is beyond all numbers"):
+        predict(huge, text, str(tmp_path / "p.parquet"), client=client)
+    assert not (tmp_path / "p.parquet").exists()
