@@ -22,6 +22,7 @@ from transforms.errors import StoreUnreachable, UserError
 from transforms.folders import refuse_pipes
 from transforms.stores import STORES, Store, discard, is_leftover, protocol_of, store_of, temporary_name
 
+HASHED = 1 << 20  # of a file at a time, so that it is hashed while it is in the processor's cache
 GAP, REQUEST = 256 << 10, 64 << 20  # ranges of a remote file this near are read together, up to this much
 
 
@@ -254,11 +255,18 @@ def create_hashed(fs: Any, path: str) -> Iterator[HashingFile]:
             raise
 
 
-def sha256_of(fs: Any, path: str, chunk: int = 8 << 20) -> str:
+def sha256_of(fs: Any, path: str) -> str:
+    """The checksum of a file. hashlib lets other threads run meanwhile."""
     digest = hashlib.sha256()
-    with fs.open(path, "rb") as file:
-        while piece := file.read(chunk):
-            digest.update(piece)
+    if is_local(fs):
+        buffer = memoryview(bytearray(HASHED))
+        with Path(path).open("rb", buffering=0) as file:
+            while size := file.readinto(buffer):
+                digest.update(buffer[:size])
+    else:
+        with fs.open(path, "rb", block_size=16 * HASHED) as file:
+            while piece := file.read(16 * HASHED):
+                digest.update(piece)
     return digest.hexdigest()
 
 

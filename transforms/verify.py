@@ -19,9 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from transforms.folders import refuse_pipes
-from transforms.storage import is_local, read_whole
+from transforms.storage import is_local, read_whole, sha256_of
 
-CHUNK = 1 << 20  # hashed while it is in the processor's cache
 WHOLE = 256 << 20  # a remote file up to this size is fetched once, hashed, and decoded from memory
 REMEMBERED = 1 << 16  # files of which a process keeps the identity
 _KEYS = ("size", "ETag", "etag", "version_id", "LastModified", "last_modified", "mtime", "modification_time", "created")
@@ -72,7 +71,7 @@ def unhashed(fs: Any, path: str, expected: Expected) -> Iterator[Any]:
 def _hashed(fs: Any, path: str, expected: Expected) -> Any:
     """The file, once it was hashed: to be read again, or in memory if it had to be fetched."""
     if is_local(fs) or expected.bytes > WHOLE:
-        _refuse_other_hash(_hash_of(fs, path), expected)
+        _refuse_other_hash(sha256_of(fs, path), expected)
         return _opened(fs, path)
     content = fs.cat_file(path)
     _refuse_other_hash(hashlib.sha256(content).hexdigest(), expected)
@@ -121,18 +120,3 @@ def _refuse_other_size(size: int, expected: Expected) -> None:
 def _refuse_other_hash(sha256: str, expected: Expected) -> None:
     if sha256 != expected.sha256:
         raise Changed("its checksum differs: the file was changed or damaged")
-
-
-def _hash_of(fs: Any, path: str) -> str:
-    """hashlib lets other threads run meanwhile."""
-    digest = hashlib.sha256()
-    if is_local(fs):
-        buffer = memoryview(bytearray(CHUNK))
-        with Path(path).open("rb", buffering=0) as file:
-            while size := file.readinto(buffer):
-                digest.update(buffer[:size])
-    else:
-        with fs.open(path, "rb", block_size=16 * CHUNK) as file:
-            while piece := file.read(16 * CHUNK):
-                digest.update(piece)
-    return digest.hexdigest()

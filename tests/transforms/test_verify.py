@@ -15,6 +15,7 @@ from distributed import Client
 from tests.damage import make_right, unsealed
 from tests.reference import random_text
 from transforms import Dataset, DatasetError, convert_libsvm, open_dataset, parts, verify
+from transforms.storage import sha256_of
 
 PART = "part-00001.parquet"
 
@@ -114,7 +115,7 @@ def test_a_part_that_is_replaced_while_it_is_read_is_noticed(made: Path, data: P
 def test_a_part_that_is_replaced_after_it_was_hashed_is_noticed(
     made: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = verify._hash_of
+    original = sha256_of
 
     def hash_then_replace(fs: object, path: str) -> str:
         digest = original(fs, path)
@@ -123,7 +124,7 @@ def test_a_part_that_is_replaced_after_it_was_hashed_is_noticed(
             (data / "new").replace(path)
         return digest
 
-    monkeypatch.setattr(verify, "_hash_of", hash_then_replace)
+    monkeypatch.setattr(verify, "sha256_of", hash_then_replace)
     with pytest.raises(DatasetError, match=rf"{PART}: .*replaced or written to while it was read"):
         open_dataset(str(data)).partitions[1].read()
 
@@ -139,13 +140,13 @@ def test_a_copy_of_the_same_bytes_may_take_a_part_s_place(data: Path) -> None:
 
 def test_a_file_is_hashed_once_for_each_opening(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
-    original = verify._hash_of
+    original = sha256_of
 
     def hash_and_tell(fs: object, path: str) -> str:
         hashed.append(Path(path).name)
         return original(fs, path)
 
-    monkeypatch.setattr(verify, "_hash_of", hash_and_tell)
+    monkeypatch.setattr(verify, "sha256_of", hash_and_tell)
     dataset = open_dataset(str(data))
     for _ in range(3):
         for read in READERS.values():
