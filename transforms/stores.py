@@ -55,8 +55,13 @@ class Store:
 
     def create(self, fs: Any, path: str, data: bytes) -> None:
         """Write a file that is not there yet; raise FileExistsError if it is."""
-        with fs.open(path, "xb") as file:
-            file.write(data)
+        file = fs.open(path, "xb")
+        try:
+            with file:
+                file.write(data)
+        except BaseException:  # a full disk: an empty claim would keep the next writer waiting
+            discard(fs, path)
+            raise
 
     def replace(self, fs: Any, path: str, data: bytes) -> None:
         """Write a file, or another in its place: readers see the old one or the new one."""

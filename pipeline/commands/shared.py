@@ -8,14 +8,17 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 logger = logging.getLogger("dglmnet")
+AGAIN_SECONDS = 0.02  # until a signal that came in a bad moment is sent again
 
 
 class JsonObject(click.ParamType):
@@ -268,6 +272,8 @@ def run_command(command: click.Command) -> None:
 def errors_as_exit_codes(name: str) -> Iterator[None]:
     """An error ends the process, with one line, begun by `name`, and its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where Ctrl-C is ignored
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     except click.ClickException as error:
@@ -314,10 +320,26 @@ def _fail(name: str, message: str, code: int) -> None:
     sys.exit(code)
 
 
-def _interrupt(signum: int, frame: Any) -> None:
-    """SIGTERM ends the work as Ctrl-C does: cleanly. A second one must not cut the cleaning up short."""
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Ctrl-C and SIGTERM end the work cleanly. A second SIGTERM must not cut the cleaning up short."""
+    if _is_collecting(frame):
+        again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signum))
+        again.daemon = True
+        again.start()
+        return
+    if signum == signal.SIGINT:
+        raise KeyboardInterrupt
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated
+
+
+def _is_collecting(frame: FrameType | None) -> bool:
+    """Is garbage being collected? Python drops what is raised there, in a finaliser or in Dask's callback."""
+    while frame is not None:
+        if frame.f_code.co_name in ("__del__", "_gc_callback"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Terminated(KeyboardInterrupt):

@@ -284,3 +284,16 @@ def test_paths_on_hdfs_keep_their_characters() -> None:
     assert hdfs.Hdfs._strip_protocol("hdfs://host:9000/day-?/part#1") == "/day-?/part#1"
     assert hdfs.Hdfs._strip_protocol("hdfs:///a/") == "/a"
     assert hdfs.Hdfs._strip_protocol("hdfs://host") == "/"
+
+
+def test_a_file_that_cannot_be_filled_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty claim, left on a full disk, would keep the next writer waiting."""
+
+    def fail(self: Any, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    fs, path = open_storage(str(tmp_path / "claim.json"))
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileOpener.write", fail)
+    with pytest.raises(UserError, match="No space left"):
+        create_exclusively(fs, path, b"mine")
+    assert not list(tmp_path.iterdir())
