@@ -11,8 +11,10 @@ import errno
 import io
 import logging
 import os
+import queue
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +29,9 @@ from hdfs_native.fsspec import HdfsFileSystem
 
 logger = logging.getLogger("dglmnet")
 SPOOL_BYTES, PIECE_BYTES = 64 << 20, 8 << 20
-PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds between tries: a NameNode learns in about 10 that a DataNode is gone
+PAUSES = (0.5, 1.0, 2.0, 3.0, 4.0)  # seconds between tries: a NameNode may learn late that a DataNode is gone
+SEND_SECONDS = 12.0  # for all tries: without a NameNode each takes 7 s, and the user is to know within 30
+FIRST_ANSWER_SECONDS = 15.0  # hdfs-native itself waits for ever
 READERS = 16  # ranges read at a time: each waits for a DataNode most of its time
 # A NameNode that is down is told within 10 s. hdfs-native's own 15 tries, with growing pauses, take over a minute.
 ATTEMPTS_KEY, ATTEMPTS = "dfs.client.failover.max.attempts", "3"
@@ -50,7 +54,9 @@ _PHRASES = {  # what tells more than the exception's class
     "could only be replicated to": errno.ENOSPC,
     "could only be written to": errno.ENOSPC,
 }
-_CONNECTION = re.compile(r"onnection|refused|reset|unreachable|timed out|lookup|Failed to complete file in time")
+_CONNECTION = re.compile(
+    r"onnect|refused|reset|unreachable|timed out|lookup|RPC listener|Failed to complete file in time"
+)
 
 
 @contextmanager
@@ -130,10 +136,13 @@ class _Writer(io.RawIOBase):
                 self._send_until_it_arrives()
 
     def _send_until_it_arrives(self) -> None:
+        deadline = time.monotonic() + SEND_SECONDS
         for wait in PAUSES:
             try:
                 self._send()
             except ConnectionError as error:
+                if time.monotonic() + wait > deadline:
+                    raise
                 logger.info("sending %s to HDFS failed (%s): trying again in %g s", self._path, error, wait)
                 time.sleep(wait)
             else:
@@ -177,6 +186,28 @@ class Hdfs(HdfsFileSystem):  # type: ignore[misc]
             self.client = Client(f"hdfs://{authority}" if authority else None, settings)
         except Exception as error:
             raise ValueError(_why_no_client(error, authority)) from None
+        self._refuse_silence()
+
+    def _refuse_silence(self) -> None:
+        """Ask the NameNode one question, with a limit: a port that accepts and never answers would be waited for."""
+        answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                with python_errors("/"):
+                    self.client.get_file_info("/")
+            except OSError as error:
+                answers.put(error)
+            else:
+                answers.put(None)
+
+        threading.Thread(target=ask, daemon=True, name="dglmnet-hdfs").start()
+        try:
+            answer = answers.get(timeout=FIRST_ANSWER_SECONDS)
+        except queue.Empty:
+            raise ConnectionError("it accepts connections and does not answer") from None
+        if isinstance(answer, ConnectionError):
+            raise answer
 
     @classmethod
     def of_url(cls, url: str, options: dict[str, Any]) -> Hdfs:

@@ -48,7 +48,8 @@ def open_storage(url: str, options: dict[str, Any] | None = None) -> tuple[Any, 
     """The file system of a URL and the path inside it. Options are for remote stores; local files need none."""
     protocol = protocol_of(url)
     try:
-        fs, path = STORES.get(protocol, Store()).open(url, dict(options or {}))
+        with explained(redact(url)):
+            fs, path = STORES.get(protocol, Store()).open(url, dict(options or {}))
     except (ImportError, ValueError) as error:
         hint = {"s3": "pip install 'dglmnet[s3]'", "hdfs": "pip install 'dglmnet[hdfs]'"}.get(protocol)
         missing = isinstance(error, ImportError) and hint

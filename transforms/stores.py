@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import logging
 import re
+import ssl
 import uuid
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from transforms.errors import UserError
 
 logger = logging.getLogger("dglmnet")
+FIRST_ANSWER_SECONDS = 15.0  # of an S3 endpoint, to any request at all
 _LEFTOVER = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 
 
@@ -143,8 +148,36 @@ class S3Store(ObjectStore):
     def open(self, url: str, options: dict[str, Any]) -> tuple[Any, str]:
         import s3fs.core
 
+        _refuse_silence(options.get("endpoint_url") or options.get("client_kwargs", {}).get("endpoint_url"))
         s3fs.core.set_custom_error_handler(_is_servers_fault)
         return super().open(url, options)
+
+
+_answering: set[str] = set()  # endpoints that this process has heard of
+
+
+def _refuse_silence(endpoint: Any) -> None:
+    """An endpoint that accepts connections and never answers: botocore's and s3fs's retries would take minutes.
+
+    Anything but silence is left to botocore, which says more of it, and so is what lies behind a proxy.
+    """
+    if not isinstance(endpoint, str) or endpoint in _answering or getproxies():
+        return
+    address = urlsplit(endpoint)
+    where, limit = (address.hostname or "", address.port), FIRST_ANSWER_SECONDS
+    connection = HTTPConnection(*where, timeout=limit)
+    if address.scheme == "https":  # whom it belongs to is botocore's to verify: nothing is told it here
+        connection = HTTPSConnection(*where, timeout=limit, context=ssl._create_unverified_context())
+    try:
+        connection.request("HEAD", "/")
+        connection.getresponse()
+    except TimeoutError:
+        raise ConnectionError(f"{address.hostname}:{address.port} does not answer") from None
+    except (OSError, HTTPException):
+        return
+    finally:
+        connection.close()
+    _answering.add(endpoint)
 
 
 def _is_servers_fault(error: Exception) -> bool:

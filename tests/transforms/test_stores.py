@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -197,6 +198,19 @@ def test_a_mistyped_bucket_is_not_created(bucket: Bucket, client: Client, tmp_pa
     assert not bucket.fs.exists(f"{bucket.name}x")
 
 
+@pytest.mark.parametrize("store", ["s3", "hdfs"])
+def test_a_server_that_accepts_and_never_answers_is_told(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = pytest.importorskip("transforms.stores" if store == "s3" else "transforms.hdfs")
+    pytest.importorskip("s3fs" if store == "s3" else "hdfs_native")
+    monkeypatch.setattr(module, "FIRST_ANSWER_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        url = "s3://bucket/data" if store == "s3" else f"hdfs://{address}/data"
+        options = {"client_kwargs": {"endpoint_url": f"http://{address}"}} if store == "s3" else {}
+        with pytest.raises(StoreUnreachable, match=r"data: .*does not answer: check the address and the network"):
+            open_storage(url, options)
+
+
 # --- a real full disk -----------------------------------------------------------------------------------------------
 
 
@@ -268,6 +282,7 @@ JAVA = '\\n\\tat org.apache.hadoop.hdfs.server.namenode.FSNamesystem.delete(FSNa
         ),
         (FileNotFoundError("File does not exist: /a\n\tat org.apache"), FileNotFoundError, "File does not exist"),
         (OSError("Connection refused (os error 111)"), ConnectionError, "Connection refused"),
+        (OSError("RPC listener disconnected"), ConnectionError, "disconnected"),
         (RuntimeError('OperationFailed("Failed to complete file in time")'), ConnectionError, "in time"),
     ],
 )
