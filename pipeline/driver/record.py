@@ -94,10 +94,10 @@ def is_trusted(scheduler: str) -> bool:
     """
     if scheduler.startswith("tls://") or scheduler == dask.config.get("scheduler-address", None):
         return True
-    host = urlsplit(scheduler).hostname or ""
     try:
+        host = urlsplit(scheduler).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:  # a name
+    except ValueError:  # a name, or no address at all
         return False
 
 

@@ -480,6 +480,7 @@ def test_scheduler_that_only_driver_json_names_is_not_asked(
         ("tcp://127.0.0.1.example.org:8786", False),
         ("tcp://127.0.0.1@192.0.2.1:8786", False),
         ("192.0.2.1:8786", False),
+        ("tcp://127.0.0.1:1\x1b[31m", False),
     ],
 )
 def test_addresses_that_may_be_asked_unasked(address: str, trusted: bool) -> None:
