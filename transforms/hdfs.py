@@ -28,10 +28,12 @@ from hdfs_native import Client, FileReader, WriteOptions
 from hdfs_native.fsspec import HdfsFileSystem
 
 logger = logging.getLogger("dglmnet")
-SPOOL_BYTES, PIECE_BYTES = 64 << 20, 8 << 20
+SPOOL_BYTES = 64 << 20  # of a file that is being written wait in memory; what is beyond, in a temporary file
+PIECE_BYTES = 8 << 20  # are sent at a time
 PAUSES = (0.5, 1.0, 2.0, 3.0, 4.0)  # seconds between tries: a NameNode may learn late that a DataNode is gone
 SEND_SECONDS = 12.0  # for all tries: without a NameNode each takes 7 s, and the user is to know within 30
-FIRST_ANSWER_SECONDS = 15.0  # hdfs-native itself waits for ever
+FIRST_ANSWER_SECONDS = 15.0  # for the first question to a NameNode: hdfs-native itself waits for ever
+PATIENT = 10  # times as long where the Hadoop configuration or the options ask for more tries than ATTEMPTS
 READERS = 16  # ranges read at a time: each waits for a DataNode most of its time
 # A NameNode that is down is told within 10 s. hdfs-native's own 15 tries, with growing pauses, take over a minute.
 ATTEMPTS_KEY, ATTEMPTS = "dfs.client.failover.max.attempts", "3"
@@ -180,15 +182,16 @@ class Hdfs(HdfsFileSystem):  # type: ignore[misc]
         host, _, port = authority.partition(":")
         self.host, self.port = host or None, int(port) if port.isdigit() else None
         settings = {name: str(value) for name, value in options.items()}
-        if ATTEMPTS_KEY not in settings and not _is_configured(ATTEMPTS_KEY):
+        patient = ATTEMPTS_KEY in settings or _is_configured(ATTEMPTS_KEY)
+        if not patient:
             settings[ATTEMPTS_KEY] = ATTEMPTS
         try:
             self.client = Client(f"hdfs://{authority}" if authority else None, settings)
         except Exception as error:
             raise ValueError(_why_no_client(error, authority)) from None
-        self._refuse_silence()
+        self._refuse_silence(FIRST_ANSWER_SECONDS * (PATIENT if patient else 1))
 
-    def _refuse_silence(self) -> None:
+    def _refuse_silence(self, seconds: float) -> None:
         """Ask the NameNode one question, with a limit: a port that accepts and never answers would be waited for."""
         answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
 
@@ -203,9 +206,9 @@ class Hdfs(HdfsFileSystem):  # type: ignore[misc]
 
         threading.Thread(target=ask, daemon=True, name="dglmnet-hdfs").start()
         try:
-            answer = answers.get(timeout=FIRST_ANSWER_SECONDS)
+            answer = answers.get(timeout=seconds)
         except queue.Empty:
-            raise ConnectionError("it accepts connections and does not answer") from None
+            raise ConnectionError(f"after {seconds:g} s the NameNode still does not answer") from None
         if isinstance(answer, ConnectionError):
             raise answer
 
