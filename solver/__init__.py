@@ -1,26 +1,36 @@
-"""The mathematics of d-GLMNET: L1-regularised logistic regression by parallel coordinate descent on blocks.
+"""The mathematics of d-GLMNET: regularised generalised linear models by parallel coordinate descent on blocks.
 
-Knows numpy, scipy and numba. Where the blocks live is not its concern: they are behind the `Blocks`
-interface, which `ThreadBlocks` implements in this process.
+    losses/       ℓ(y, m): logistic, squared, probit; O(n) kernels, one file each
+    penalty       λ(ρ f|β| + (1 − ρ) e β²/2): factors by feature, one soft threshold
+    problem       the one place that adds the two; free: coordinates without a penalty, the intercept among them
+    columns       how columns are kept; stretches: where they come from
+    block, blocks one feature block; all of them, behind the one interface that algorithms see
+    algorithms/   paper mode and the certified mode, by name
+    kernels/      numba over nonzeros and coefficients
+Knows numpy, scipy and numba. Where the blocks live is not its concern: `ThreadBlocks` are threads of this process.
 """
 
+from solver.algorithms import ALGORITHMS, Algorithm, algorithm_of, find_algorithm, solve_path
 from solver.arrays import Coefficients
 from solver.block import Block, BlockUpdate, Descent, Step, Sweep
 from solver.blocks import Blocks, ThreadBlocks
-from solver.certified import CertifiedSearch, certified_path
 from solver.columns import Columns
-from solver.dglmnet import ConvergenceWarning, OnRound, RoundRecord, Solution, solve
-from solver.examples import Examples
-from solver.gap import duality_gap
+from solver.losses import LOSSES
 from solver.options import DefaultOptions, SolverOptions
-from solver.path import falling, lambda_grid, lambda_max, solve_path
-from solver.source import ColumnSource, Stretches
+from solver.path import PathStart, falling, lambda_grid
+from solver.penalty import Penalty, Violation
+from solver.problem import Examples, Problem
+from solver.records import ConvergenceWarning, OnRound, RoundRecord, Solution
+from solver.start import NullModel, null_model
+from solver.stretches import ColumnSource, Stretches
 
 __all__ = [
+    "ALGORITHMS",
+    "LOSSES",
+    "Algorithm",
     "Block",
     "BlockUpdate",
     "Blocks",
-    "CertifiedSearch",
     "Coefficients",
     "ColumnSource",
     "Columns",
@@ -28,7 +38,11 @@ __all__ = [
     "DefaultOptions",
     "Descent",
     "Examples",
+    "NullModel",
     "OnRound",
+    "PathStart",
+    "Penalty",
+    "Problem",
     "RoundRecord",
     "Solution",
     "SolverOptions",
@@ -36,11 +50,11 @@ __all__ = [
     "Stretches",
     "Sweep",
     "ThreadBlocks",
-    "certified_path",
-    "duality_gap",
+    "Violation",
+    "algorithm_of",
     "falling",
+    "find_algorithm",
     "lambda_grid",
-    "lambda_max",
-    "solve",
+    "null_model",
     "solve_path",
 ]

@@ -36,3 +36,33 @@ class Coefficients(NamedTuple):
         vector = np.zeros(size)
         vector[self.position] = self.value
         return vector
+
+    def on(self, space: Int64) -> Float64:
+        """As a vector over these positions, which rise; what lies outside them is left out."""
+        vector = np.zeros(space.size)
+        here = np.isin(self.position, space, assume_unique=True)
+        vector[np.searchsorted(space, self.position[here])] = self.value[here]
+        return vector
+
+    def moved(self, step: Coefficients, alpha: float = 1.0) -> Coefficients:
+        """This vector plus α times another."""
+        space = np.union1d(self.position, step.position)
+        value = self.on(space) + alpha * step.on(space)
+        kept = np.flatnonzero(value)
+        return Coefficients(space[kept], value[kept])
+
+    def among(self, position: Int64) -> Coefficients:
+        """The part at these positions."""
+        here = np.isin(self.position, position)
+        return Coefficients(self.position[here], self.value[here])
+
+    def apart_from(self, position: Int64) -> Coefficients:
+        """The part at all other positions."""
+        here = ~np.isin(self.position, position)
+        return Coefficients(self.position[here], self.value[here])
+
+    def merged(self, other: Coefficients) -> Coefficients:
+        """With coefficients of other features."""
+        position = np.concatenate((self.position, other.position))
+        order = np.argsort(position, kind="stable")
+        return Coefficients(position[order], np.concatenate((self.value, other.value))[order])

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver import kernels
 from solver.arrays import Coefficients, Float64, Int64
 from solver.columns import Columns
+from solver.kernels import descent, vectors
+from solver.penalty import Terms
 
 BATCH_BYTES = 1 << 27
 REST = 0.05  # a cycle that moves coefficients by less than this share of what the first one did is the last
@@ -19,21 +20,19 @@ REST = 0.05  # a cycle that moves coefficients by less than this share of what t
 class Batches:
     """Coordinate descent on the sub-problem at λ, over columns as they come; all vectors given are changed."""
 
-    def __init__(
-        self, working: Float64, paired: Float64, dmargins: Float64, lam: float, nu: float, cycles: int
-    ) -> None:
+    def __init__(self, working: Float64, paired: Float64, dmargins: Float64, nu: float, cycles: int) -> None:
         self._working, self._paired, self._dmargins = working, paired, dmargins
         self._apart = False
-        kernels.begin_cycle(working, paired, dmargins)
-        self._lam, self._nu, self._cycles = lam, nu, cycles
-        self._waiting: list[tuple[Int64, Columns, Float64]] = []
+        vectors.begin_cycle(working, paired, dmargins)
+        self._nu, self._cycles = nu, cycles
+        self._waiting: list[tuple[Int64, Columns, Float64, Terms]] = []
         self._bytes = 0
         self._changes: list[Coefficients] = []
 
-    def add(self, position: Int64, columns: Columns, beta: Float64) -> None:
-        """Take some columns, with their coefficients as they are."""
+    def add(self, position: Int64, columns: Columns, beta: Float64, terms: Terms) -> None:
+        """Take some columns, with their coefficients as they are, and their penalty."""
         if position.size:
-            self._waiting.append((position, columns, beta))
+            self._waiting.append((position, columns, beta, terms))
             self._bytes += columns.nbytes
         if self._bytes >= BATCH_BYTES:
             self._descend()
@@ -41,7 +40,7 @@ class Batches:
     def change(self) -> Coefficients:
         """Δβ over all columns that came; dmargins is theirs from now on."""
         self._descend()
-        kernels.end_cycle(self._working, self._paired, self._apart, self._dmargins)
+        vectors.end_cycle(self._working, self._paired, self._apart, self._dmargins)
         changes = self._changes or [Coefficients.empty()]
         return Coefficients(np.concatenate([c.position for c in changes]), np.concatenate([c.value for c in changes]))
 
@@ -53,17 +52,18 @@ class Batches:
         columns = Columns.joined([one[1] for one in self._waiting], self._dmargins.size)
         before = np.concatenate([one[2] for one in self._waiting])
         beta = before.copy()
-        self._cycle(columns, beta)
+        terms = Terms(*(np.concatenate(arrays) for arrays in zip(*(one[3] for one in self._waiting), strict=True)))
+        self._cycle(columns, beta, terms)
         moved = np.flatnonzero(beta != before)
         self._changes.append(Coefficients(position[moved], beta[moved] - before[moved]))
         self._waiting, self._bytes = [], 0
 
-    def _cycle(self, columns: Columns, beta: Float64) -> None:
+    def _cycle(self, columns: Columns, beta: Float64, terms: Terms) -> None:
         moved, dbeta = np.empty(beta.size, np.int64), np.empty(beta.size)
         first = 0.0
         for _ in range(self._cycles):
-            vectors = self._working, self._paired, self._apart
-            count, self._apart = kernels.cycle(*columns.arrays, beta, self._lam, self._nu, *vectors, moved, dbeta)
+            state = self._working, self._paired, self._apart
+            count, self._apart = descent.cycle(*columns.arrays, beta, *terms, self._nu, *state, moved, dbeta)
             beta[moved[:count]] += dbeta[:count]
             distance = float(np.abs(dbeta[:count]).sum())
             first = max(first, distance)

@@ -1,26 +1,33 @@
 """One feature block S_k: what a worker holds and does (Algorithm 2, and lines 1-2 and 7-8 of Algorithm 4).
 
-A block keeps its coefficients, its own copy of the margins, and O(n + p_k) working space. Its columns come
-from a source (source.py): a list of Columns in memory, or a reader that fetches them anew in each pass. The
-arithmetic is the same, so the coefficients are the same to the last bit.
+A block keeps its coefficients, its own copy of the margins, and O(n + p_k) working space. Its columns come from a
+source (stretches.py): a list of Columns in memory, or a reader that fetches them anew in each pass. The arithmetic is
+the same, so the coefficients are the same to the last bit.
+
+A method that the outer loops call is declared with `asked`: it says how the answers of several blocks become one. Its
+typed front is in blocks.py; that is all there is to adding one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from solver import kernels, screening_kernels
 from solver.arrays import Coefficients, Float64, Int64
 from solver.batches import Batches
 from solver.columns import Columns
-from solver.examples import Examples
-from solver.source import ColumnSource, SafePrefix, in_stretches, part
+from solver.kernels import descent, screening, vectors
+from solver.layout import Layout
+from solver.penalty import Penalty, Terms, Violation
+from solver.problem import Examples
+from solver.stretches import ColumnSource, SafePrefix, in_stretches
 
-ACTIVE = 0.9  # a feature takes part in `descend` when its slope is above this share of λ, or its coefficient is not 0
+CONSTANT = 1.0 + 1e-9  # a column whose Σwx² is no more than this times (Σwx)²/Σw is constant
+ACTIVE = 0.9  # a feature takes part in `descend` when its slope is above this share of its threshold, or βⱼ is not 0
 
 
 @dataclass(frozen=True)
@@ -44,31 +51,35 @@ class BlockUpdate:
     dmargins: Float64
     curvature: float
 
+    @classmethod
+    def joined(cls, parts: Sequence[BlockUpdate], layout: Layout) -> BlockUpdate:
+        dbeta = layout.join_coefficients([part.dbeta for part in parts])
+        return cls(dbeta, _summed([part.dmargins for part in parts], layout), sum(part.curvature for part in parts))
+
 
 @dataclass(frozen=True)
 class Sweep:
     """What a sweep over a block's features found at the margins given, and which of them may enter a working set.
 
-    max_gradient: max |∂L/∂βⱼ| over the features of the block, or at most the threshold where no slope is above it.
-    position: features with |∂L/∂βⱼ| above the threshold, rising, counted within the block; where there are more than
-    asked for, those with the largest slopes.
-    gradient, curvature, nbytes: −∂L/∂βⱼ, ∂²L/∂βⱼ² and the size of the column, of those listed. The curvature is nan
+    violation: of the features of the block, at the λ asked for; those that cannot be near their threshold are left out.
+    position: features with slopes above the share of their threshold that was asked for, rising, counted within the
+    block; where there are more than asked for, those with the largest slopes.
+    slope, curvature, nbytes: xⱼᵀr = −∂L/∂βⱼ, ∂²L/∂βⱼ² and the size of the column, of those listed. The curvature is nan
     where slopes of an earlier sweep are listed.
     """
 
-    max_gradient: float
+    violation: Violation
     position: Int64
-    gradient: Float64
+    slope: Float64
     curvature: Float64
     nbytes: Int64
 
     @classmethod
-    def joined(cls, parts: Sequence[Sweep], starts: Iterable[int]) -> Sweep:
-        """The sweeps of neighbouring blocks as one; `starts` are the positions of the blocks' first features."""
+    def joined(cls, parts: Sequence[Sweep], layout: Layout) -> Sweep:
         return cls(
-            max(part.max_gradient for part in parts),
-            np.concatenate([part.position + first for part, first in zip(parts, starts, strict=False)]),
-            np.concatenate([part.gradient for part in parts]),
+            Violation.joined([part.violation for part in parts]),
+            layout.join([part.position for part in parts]),
+            np.concatenate([part.slope for part in parts]),
             np.concatenate([part.curvature for part in parts]),
             np.concatenate([part.nbytes for part in parts]),
         )
@@ -87,9 +98,46 @@ class Descent:
     dbeta: Coefficients
     dmargins: Float64
 
+    @classmethod
+    def joined(cls, parts: Sequence[Descent], layout: Layout) -> Descent:
+        sweep = Sweep.joined([part.sweep for part in parts], layout)
+        dbeta = layout.join_coefficients([part.dbeta for part in parts])
+        return cls(sweep, dbeta, _summed([part.dmargins for part in parts], layout))
+
+
+Join = Callable[[Sequence[Any], Layout], Any]
+
+
+def asked(join: Join) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declares a method that the outer loops call, and how the answers of several blocks become one."""
+
+    def declare(method: Callable[..., Any]) -> Callable[..., Any]:
+        method.join = join  # type: ignore[attr-defined]
+        return method
+
+    return declare
+
+
+def join_answers(name: str, answers: Sequence[Any], layout: Layout) -> Any:
+    """The answers of blocks to one question, as one block over all their features would give it."""
+    return getattr(Block, name).join(answers, layout)
+
+
+def _summed(parts: Sequence[Float64], layout: Layout) -> Float64:
+    if len(parts) == 1:
+        return parts[0]
+    total = parts[0].copy()
+    for part in parts[1:]:
+        vectors.add(total, part)
+    return total
+
+
+def _nothing(parts: Sequence[Any], layout: Layout) -> None:
+    return None
+
 
 class Block:
-    """A block of `size` features over the given examples. Begins at β = 0.
+    """A block of `size` features over the given examples. Begins at β = 0, each feature penalised alike.
 
     bounds: for each feature, what |∂L/∂βⱼ| cannot exceed, whatever β is. Features that cannot matter are passed over
     in sweeps, and stretches of the source that hold no others are not read.
@@ -99,21 +147,45 @@ class Block:
         self.size = size
         self._source = in_stretches(source)
         self._bounds = bounds
-        self._signed = examples.signed
+        self._examples = examples
+        self._penalty = Penalty(size)
+        self._terms: tuple[float, Terms] | None = None  # λ, and the penalty's arrays there
         self._beta = np.zeros(size)
         self._margins = np.zeros(examples.n)
         self._working = np.empty((2, examples.n))
         self._paired = np.empty((0, 2))  # made for the first cycle: sweeps do without
         self._dmargins = np.zeros(examples.n)
-        self._moved = np.empty(size, np.int64)
-        self._dbeta = np.empty(size)
+        self._moved, self._dbeta = np.empty(0, np.int64), np.empty(0)  # the same
         self._last = Coefficients.empty()
         self._support: Int64 = np.empty(0, np.int64)
         self._slopes, self._sizes = np.empty(0), np.empty(0, np.int64)
         self._visited: Int64 = np.empty(0, np.int64)
 
+    @asked(_nothing)
+    def set_penalty(self, penalty: Penalty) -> None:
+        """Take the penalty of the block's features. Those that it does not penalise must be the driver's."""
+        if penalty.size != self.size:
+            raise ValueError(f"a penalty of {penalty.size} features given to a block of {self.size}")
+        self._penalty, self._terms = penalty, None
+        self.__dict__.pop("_prefix", None)
+
+    @asked(lambda parts, layout: np.concatenate(parts))
+    def scales(self) -> Float64:
+        """The standard deviation of each column over the weighted examples."""
+        weights = self._examples.weights
+        total = float(weights.sum()) or 1.0
+        found = [np.empty(0)]
+        for _, columns in self._columns():
+            sums = np.empty(columns.count)
+            columns.slopes(weights, sums)
+            squares = columns.curvature(np.arange(columns.count), weights)
+            mean = sums / total
+            found.append(np.sqrt(np.maximum(squares / total - mean**2, 0.0) * (squares > CONSTANT * total * mean**2)))
+        return np.concatenate(found)
+
     # --- Algorithm 4 --------------------------------------------------------------------------------------------
 
+    @asked(_summed)
     def start(self, beta: Coefficients) -> Float64:
         """Take these coefficients, counted within the block; return X_k β_k, in the block's own buffer."""
         self._beta[:] = 0.0
@@ -122,27 +194,32 @@ class Block:
         self._last = Coefficients.empty()
         self._dmargins[:] = 0.0
         for first, columns, _ in self._among(beta.position):
-            kernels.add_product(*columns.arrays, self._beta[first:], self._dmargins)
+            columns.add_product(self._beta[first : first + columns.count], self._dmargins)
         return self._dmargins
 
+    @asked(_nothing)
     def set_margins(self, margins: Float64) -> None:
         """Take the margins of the whole model."""
         if margins.shape != self._margins.shape:
             raise ValueError(f"margins of {margins.size} examples given to a block of {self._margins.size}")
         self._margins[:] = margins
 
+    @asked(BlockUpdate.joined)
     def cycle(self, step: Step | None, lam: float, nu: float) -> BlockUpdate:
         """Make the last round's step, then one cycle of coordinate descent on the sub-problem at λ."""
         self._apply(step)
-        kernels.working_response(self._margins, self._signed, self._working)
-        kernels.begin_cycle(self._working, self._pairs(), self._dmargins)
+        self._make_room()
+        terms = self._terms_at(lam)
+        self._examples.residuals(self._margins, self._working)
+        vectors.begin_cycle(self._working, self._paired, self._dmargins)
         count, apart = 0, False
         for first, columns in self._columns():
+            last = first + columns.count
             moved = self._moved[count:]
-            found, apart = kernels.cycle(
+            found, apart = descent.cycle(
                 *columns.arrays,
-                self._beta[first:],
-                lam,
+                self._beta[first:last],
+                *terms.between(first, last),
                 nu,
                 self._working,
                 self._paired,
@@ -152,70 +229,82 @@ class Block:
             )
             moved[:found] += first
             count += found
-        kernels.end_cycle(self._working, self._paired, apart, self._dmargins)
+        vectors.end_cycle(self._working, self._paired, apart, self._dmargins)
         self._last = Coefficients(self._moved[:count], self._dbeta[:count])
-        return BlockUpdate(self._last, self._dmargins, kernels.curvature(self._working, self._dmargins))
+        return BlockUpdate(self._last, self._dmargins, vectors.curvature(self._working, self._dmargins))
 
-    def max_gradient(self, step: Step | None) -> float:
-        """Make the last round's step, then return max |∂L/∂βⱼ| over the block.
+    @asked(lambda parts, layout: Violation.joined(parts))
+    def violation(self, step: Step | None, lam: float) -> Violation:
+        """Make the last round's step, then say how far the block's slopes are from dual feasibility at λ.
 
-        What cannot be above the largest slope found so far is passed over.
+        What cannot be the worst, and costs nothing in the dual, is passed over.
         """
         self._apply(step)
-        kernels.working_response(self._margins, self._signed, self._working)
-        largest = 0.0
-        chosen = (k for k in range(len(self._source.counts)) if self._prefix.length(k, largest))
+        terms = self._terms_at(lam)
+        self._examples.residuals(self._margins, self._working)
+        worst, ridged = Violation(0.0, 0.0), terms.is_ridged
+
+        def level() -> float:
+            return lam * (min(worst.ratio, 1.0) if ridged else worst.ratio)
+
+        chosen = (k for k in range(len(self._source.counts)) if self._prefix.length(k, level()))
         for k, columns in self._read(chosen):
-            slopes = np.empty(self._prefix.length(k, largest))
-            kernels.gradient(*part(columns, 0, slopes.size).arrays, self._working, slopes)
-            largest = max(largest, screening_kernels.largest(slopes))
-        return largest
+            slopes = np.empty(self._prefix.length(k, level()))
+            columns.part(0, slopes.size).slopes(self._working[0], slopes)
+            first = int(self._prefix.starts[k])
+            worst = Violation.joined([worst, terms.between(first, first + slopes.size).violation(slopes)])
+        return worst
 
     # --- the certified mode -------------------------------------------------------------------------------------
 
-    def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Sweep:
-        """Take the margins, compute the slopes of all features that can be above the threshold, list those that are.
+    @asked(Sweep.joined)
+    def sweep(self, margins: Float64 | None, lam: float, share: float, limit: int) -> Sweep:
+        """Take the margins, compute the slopes of all features that can be above a share of their threshold at λ.
 
-        Without margins, list by the slopes of the last sweep; of the data, only what it passed over is read.
+        Listed are those that are. Without margins, list by the slopes of the last sweep; of the data, only what it
+        passed over is read.
         """
         found = []
+        terms = self._terms_at(lam)
         if margins is not None:
             self._begin(margins)
-        for first, columns in self._unvisited(self._prefix.lengths(threshold)):
-            chosen = self._listed(first, columns.count, threshold)
+        for first, columns in self._unvisited(self._prefix.lengths(share * lam)):
+            chosen = self._above(first, columns.count, terms, share, np.zeros(columns.count))
             if margins is not None:
-                found.append(columns.diagonal(chosen, self._working))
-        count, largest = screening_kernels.above(
-            self._slopes, self._prefix.starts, self._visited, threshold, self._moved
-        )
-        position = self._moved[:count].copy()
-        curvature = np.concatenate([np.empty(0), *found]) if margins is not None else np.full(count, np.nan)
-        if count > limit:
+                found.append(columns.curvature(chosen, self._working[1]))
+        position, violation = self._listed(terms, share)
+        curvature = np.concatenate([np.empty(0), *found]) if margins is not None else np.full(position.size, np.nan)
+        if position.size > limit:
             strongest = np.sort(np.argpartition(-np.abs(self._slopes[position]), limit)[:limit])
             position, curvature = position[strongest], curvature[strongest]
-        return Sweep(largest, position, self._slopes[position], curvature, self._sizes[position])
+        return Sweep(violation, position, self._slopes[position], curvature, self._sizes[position])
 
-    def descend(self, margins: Float64, beta: Coefficients, lam: float, nu: float, cycles: int) -> Descent:
-        """Take margins and coefficients, sweep as above, and minimise the sub-problem over the active features.
+    @asked(Descent.joined)
+    def descend(self, beta: Coefficients, margins: Float64, lam: float, nu: float, cycles: int) -> Descent:
+        """Take coefficients and margins, sweep as above, and minimise the sub-problem over the active features.
 
-        Active are those with coefficients, and those with slopes near λ or above. Up to so many cycles go over them,
-        fewer where they come to rest.
+        Active are those with coefficients, and those with slopes near their threshold or above. Up to so many cycles
+        go over them, fewer where they come to rest.
         """
         self._replace(beta)
         self._begin(margins)
-        batches = Batches(self._working.copy(), self._pairs(), self._dmargins, lam, nu, cycles)
+        self._make_room()
+        terms = self._terms_at(lam)
+        batches = Batches(self._working.copy(), self._paired, self._dmargins, nu, cycles)
         curvature, position = [np.empty(0)], [np.empty(0, np.int64)]
         wanted = np.maximum(self._prefix.lengths(lam), self._lengths_of(beta.position))
         for first, columns in self._unvisited(wanted):
-            chosen = self._listed(first, columns.count, ACTIVE * lam, self._beta[first : first + columns.count])
-            curvature.append(columns.diagonal(chosen, self._working))
+            chosen = self._above(first, columns.count, terms, ACTIVE, self._beta[first : first + columns.count])
+            curvature.append(columns.curvature(chosen, self._working[1]))
             position.append(chosen + first)
-            batches.add(chosen + first, columns.select(chosen), self._beta[chosen + first])
+            mine = chosen + first
+            batches.add(mine, columns.select(chosen), self._beta[mine], terms.of(mine))
         active = np.concatenate(position)
-        _, largest = screening_kernels.above(self._slopes, self._prefix.starts, self._visited, np.inf, self._moved)
-        sweep = Sweep(largest, active, self._slopes[active], np.concatenate(curvature), self._sizes[active])
+        _, violation = self._listed(terms, 1.0)
+        sweep = Sweep(violation, active, self._slopes[active], np.concatenate(curvature), self._sizes[active])
         return Descent(sweep, batches.change(), self._dmargins)
 
+    @asked(lambda parts, layout: Columns.joined(parts, parts[0].n))
     def columns(self, position: Int64) -> Columns:
         """The columns at these positions, which must rise."""
         found = [columns.select(position[here] - first) for first, columns, here in self._among(position)]
@@ -224,7 +313,7 @@ class Block:
     def _begin(self, margins: Float64) -> None:
         """Take the margins; no slope is known yet."""
         self.set_margins(margins)
-        kernels.working_response(self._margins, self._signed, self._working)
+        self._examples.residuals(self._margins, self._working)
         if self._slopes.size != self.size:
             self._slopes = np.empty(self.size)
             self._sizes = np.full(self.size, -1, np.int64)
@@ -236,18 +325,24 @@ class Block:
         self._visited = np.maximum(wanted, before)
         for k, columns in self._read(np.flatnonzero(wanted > before).tolist()):
             first = int(self._prefix.starts[k] + before[k])
-            columns = part(columns, int(before[k]), int(wanted[k]))
-            kernels.gradient(*columns.arrays, self._working, self._slopes[first : first + columns.count])
+            columns = columns.part(int(before[k]), int(wanted[k]))
+            columns.slopes(self._working[0], self._slopes[first : first + columns.count])
             if self._sizes[first + columns.count - 1] < 0:  # seen for the first time
-                self._sizes[first : first + columns.count] = columns.sizes(np.arange(columns.count))
+                self._sizes[first : first + columns.count] = columns.sizes()
             yield first, columns
 
-    def _listed(self, first: int, count: int, threshold: float, beta: Float64 | None = None) -> Int64:
-        """Of some columns, those with slopes above the threshold or with coefficients."""
-        slopes = self._slopes[first : first + count]
-        beta = np.zeros(count) if beta is None else beta
-        found: int = screening_kernels.active(slopes, beta, threshold, self._moved)
-        return self._moved[:found].copy()
+    def _above(self, first: int, count: int, terms: Terms, share: float, beta: Float64) -> Int64:
+        """Of some columns, those with slopes above a share of their threshold, or with coefficients."""
+        out = np.empty(count, np.int64)
+        up, down, _ = terms.between(first, first + count)
+        found = screening.above(self._slopes[first : first + count], up, down, share, beta, out)
+        return out[:found].copy()
+
+    def _listed(self, terms: Terms, share: float) -> tuple[Int64, Violation]:
+        """The same of all columns whose slopes are known, and their violation."""
+        out = np.empty(self.size, np.int64)
+        count, *violation = screening.listed(self._slopes, self._prefix.starts, self._visited, *terms, share, out)
+        return out[:count].copy(), Violation(*violation)
 
     def _lengths_of(self, position: Int64) -> Int64:
         """Of each stretch, how many columns there are up to the last of these positions, which must rise."""
@@ -269,7 +364,15 @@ class Block:
     @cached_property
     def _prefix(self) -> SafePrefix:
         self._check_count(sum(self._source.counts))
-        return SafePrefix(self._bounds, self._source.counts)
+        holds = self._bounds is not None and self._examples.loss.BOUNDED
+        bounds = self._penalty.in_lambdas(self._bounds) if holds and self._bounds is not None else None
+        return SafePrefix(bounds, self._source.counts)
+
+    def _terms_at(self, lam: float) -> Terms:
+        """The penalty's arrays at λ, kept for the next call."""
+        if self._terms is None or self._terms[0] != lam:
+            self._terms = (lam, self._penalty.at(lam))
+        return self._terms[1]
 
     def _among(self, position: Int64) -> Iterator[tuple[int, Columns, slice]]:
         """The stretches that hold some of these positions: where each begins, and which of the positions it holds."""
@@ -314,11 +417,12 @@ class Block:
     def _apply(self, step: Step | None) -> None:
         if step is None:
             return
-        kernels.move(self._margins, step.alpha, step.dmargins)
-        kernels.move_coefficients(self._beta, step.alpha, *self._last)
+        vectors.move(self._margins, step.alpha, step.dmargins)
+        vectors.move_coefficients(self._beta, step.alpha, *self._last)
         self._last = Coefficients.empty()
 
-    def _pairs(self) -> Float64:
+    def _make_room(self) -> None:
+        """The vectors that cycles need and sweeps do without."""
         if self._paired.size == 0:
             self._paired = np.empty((self._margins.size, 2))
-        return self._paired
+            self._moved, self._dbeta = np.empty(self.size, np.int64), np.empty(self.size)

@@ -2,15 +2,20 @@
 
 One call per round carries α and Δm of the last round and λ (Algorithm 4, lines 1-5). What comes back is summed
 by the caller in the order of the blocks, whichever was ready first, so the result does not depend on timing.
+
+A question is a method of Block, its name, and here its typed front. Whoever holds blocks (threads here, Dask actors in
+pipeline/) has one way to pass any question on.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from itertools import pairwise, repeat
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -18,10 +23,13 @@ from scipy import sparse
 from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Block, BlockUpdate, Descent, Step, Sweep
 from solver.columns import Columns
-from solver.examples import Examples
+from solver.kernels import vectors
+from solver.layout import Layout
+from solver.penalty import Penalty, Violation
+from solver.problem import Examples
 
 
-class Blocks(Protocol):
+class Blocks(ABC):
     """M feature blocks. Every method asks all blocks at once and answers in the order of the blocks.
 
     A step is the one that ended the last round; a block makes it before anything else. Vectors over examples
@@ -29,49 +37,75 @@ class Blocks(Protocol):
     """
 
     @property
+    @abstractmethod
     def sizes(self) -> Sequence[int]:
         """Features in each block."""
-        ...
 
-    def start(self, beta: Sequence[Coefficients]) -> Iterable[Float64]:
-        """Set each block's coefficients, forget any step, and give X_k β_k."""
-        ...
+    @abstractmethod
+    def ask(self, name: str, *shared: Any, each: Sequence[Any] | None = None) -> Iterable[Any]:
+        """Call a method of every block: with its own value of `each`, if given, and what all share behind it."""
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout(self.sizes)
+
+    def set_penalty(self, penalty: Penalty) -> None:
+        """Give each block the penalty of its features."""
+        cuts = pairwise(self.layout.starts.tolist())
+        self._do("set_penalty", each=[penalty.part(first, last) for first, last in cuts])
+
+    def scales(self) -> Float64:
+        """The standard deviation of every column."""
+        return np.concatenate(list(self.ask("scales")))
+
+    def start(self, beta: Coefficients) -> Float64:
+        """Set the coefficients, forget any step, and give Xβ; the blocks' margins are still to be set."""
+        total: Float64 | None = None
+        for product in self.ask("start", each=self.layout.split_coefficients(beta)):
+            if total is None:
+                total = np.zeros(product.size)
+            vectors.add(total, product)
+        assert total is not None, "there is at least one block"
+        return total
 
     def set_margins(self, margins: Float64) -> None:
         """Set every block's copy of the margins."""
-        ...
+        self._do("set_margins", margins)
 
     def cycle(self, step: Step | None, lam: float, nu: float) -> Iterable[BlockUpdate]:
         """Make the step, then one cycle of coordinate descent in each block."""
-        ...
+        return self.ask("cycle", step, lam, nu)
 
-    def max_gradient(self, step: Step | None) -> Iterable[float]:
-        """Make the step, then give max |∂L/∂βⱼ| of each block."""
-        ...
+    def violation(self, step: Step | None, lam: float) -> Violation:
+        """Make the step, then say how far the slopes of all features are from dual feasibility at λ."""
+        return Violation.joined(list(self.ask("violation", step, lam)))
 
-    def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Iterable[Sweep]:
-        """Set the margins; from each block, its largest slope and its features with slopes above the threshold.
+    def sweep(self, margins: Float64 | None, lam: float, share: float, limit: int) -> Sweep:
+        """Set the margins; how far all slopes are from dual feasibility, and who is above a share of its threshold.
 
         At most `limit` features a block, those with the largest slopes. Without margins, the same at those of the last
-        sweep. Features that cannot be above the threshold whatever β is need not be looked at.
+        sweep. Features that cannot be above it whatever β is need not be looked at.
         """
-        ...
+        return Sweep.joined(list(self.ask("sweep", margins, lam, share, limit)), self.layout)
 
-    def descend(
-        self, margins: Float64, beta: Sequence[Coefficients], lam: float, nu: float, cycles: int
-    ) -> Iterable[Descent]:
+    def descend(self, margins: Float64, beta: Coefficients, lam: float, nu: float, cycles: int) -> Iterable[Descent]:
         """Set margins and coefficients; a sweep, and up to so many cycles over the active features of each block.
 
         A round of the certified mode beyond its budget. Paper mode's is `cycle`.
         """
-        ...
+        return self.ask("descend", margins, lam, nu, cycles, each=self.layout.split_coefficients(beta))
 
-    def columns(self, position: Sequence[Int64]) -> Iterable[Columns]:
-        """From each block, the columns at these positions, counted within the block and rising."""
-        ...
+    def columns(self, position: Int64) -> Columns:
+        """The columns at these positions, which must rise."""
+        parts = list(self.ask("columns", each=self.layout.split(position)))
+        return Columns.joined(parts, parts[0].n)
+
+    def _do(self, name: str, *shared: Any, each: Sequence[Any] | None = None) -> None:
+        for _ in self.ask(name, *shared, each=each):
+            pass
 
 
-class ThreadBlocks:
+class ThreadBlocks(Blocks):
     """Blocks in this process, worked on by a pool of threads; the kernels hold no lock on the interpreter."""
 
     def __init__(self, blocks: Sequence[Block], threads: int | None = None) -> None:
@@ -103,30 +137,12 @@ class ThreadBlocks:
     def sizes(self) -> Sequence[int]:
         return [block.size for block in self._blocks]
 
-    def start(self, beta: Sequence[Coefficients]) -> Iterable[Float64]:
-        return self._pool.map(Block.start, self._blocks, beta)
-
-    def set_margins(self, margins: Float64) -> None:
-        for _ in self._pool.map(Block.set_margins, self._blocks, repeat(margins)):
-            pass
-
-    def cycle(self, step: Step | None, lam: float, nu: float) -> Iterable[BlockUpdate]:
-        return self._pool.map(Block.cycle, self._blocks, repeat(step), repeat(lam), repeat(nu))
-
-    def max_gradient(self, step: Step | None) -> Iterable[float]:
-        return self._pool.map(Block.max_gradient, self._blocks, repeat(step))
-
-    def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Iterable[Sweep]:
-        return self._pool.map(Block.sweep, self._blocks, repeat(margins), repeat(threshold), repeat(limit))
-
-    def descend(
-        self, margins: Float64, beta: Sequence[Coefficients], lam: float, nu: float, cycles: int
-    ) -> Iterable[Descent]:
-        constant = repeat(lam), repeat(nu), repeat(cycles)
-        return self._pool.map(Block.descend, self._blocks, repeat(margins), beta, *constant)
-
-    def columns(self, position: Sequence[Int64]) -> Iterable[Columns]:
-        return self._pool.map(Block.columns, self._blocks, position)
+    def ask(self, name: str, *shared: Any, each: Sequence[Any] | None = None) -> Iterable[Any]:
+        method = getattr(Block, name)
+        common = [repeat(value) for value in shared]
+        if each is None:
+            return self._pool.map(method, self._blocks, *common)
+        return self._pool.map(method, self._blocks, each, *common)
 
     def close(self) -> None:
         self._pool.shutdown()

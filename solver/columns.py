@@ -1,4 +1,4 @@
-"""The columns of a feature block, or of a stretch of one, in the form the kernels read (the paper's Table 1).
+"""Columns in the form the kernels read (the paper's Table 1): those of a block, and those in the driver's store.
 
 A column is one of three kinds, chosen for each by itself, wherever a block is cut:
     valued   positions and float32 values
@@ -15,23 +15,39 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from solver import kernels, subspace_kernels
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8
+from solver.kernels import columns as kernels
+from solver.kernels.columns import DENSE, ONES, VALUED
+
+__all__ = ["DENSE", "ONES", "VALUED", "ColumnArrays", "Columns", "read_only"]
 
 # Share of nonzeros from which a column is kept dense. An entry of the matrix costs about a quarter of the time of
 # one in a list (benchmarks/bench_kernel.py); from one half on it takes no more memory than position and value.
 DENSE_AT = 0.5
 
-ColumnArrays: TypeAlias = tuple[UInt8, Int64, Int32, Float32, Float32]
+ColumnArrays: TypeAlias = tuple[UInt8, Int64, Int64, Int64, Int32, Float32, Float32]
+
+
+def read_only(*arrays: np.ndarray) -> ColumnArrays:
+    """Views that cannot be written to, as some columns come and some do not: kernels are compiled for one type."""
+    views = tuple(one.view() for one in arrays)
+    for view in views:
+        view.flags.writeable = False
+    return views  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns in a fixed order. The s-th of the dense ones is dense[s], and its range of indptr is empty."""
+    """Columns over n examples in a fixed order: kind, lo, hi, at, indices, data, dense (kernels/columns.py).
+
+    The rows of dense columns follow one another in the order of the columns.
+    """
 
     n: int
     kind: UInt8
-    indptr: Int64
+    lo: Int64
+    hi: Int64
+    at: Int64
     indices: Int32
     data: Float32
     dense: Float32
@@ -55,9 +71,20 @@ class Columns:
         bad = kernels.survey(ptr, idx, val, data is not None, n, DENSE_AT, kind)
         if bad >= 0:
             raise ValueError(f"column {bad}: positions must rise and lie in 0..{n - 1}, and values must be finite")
-        none = np.empty((0, n), np.float32)
-        whole = cls(n, kind, ptr, idx, val, none)
-        return whole._with_dense(valued=data is not None) if (kind == kernels.DENSE).any() else whole
+        whole = cls(n, kind, ptr[:-1], ptr[1:], ptr[:-1], idx, val, np.empty((0, n), np.float32))
+        return whole._with_dense(valued=data is not None) if (kind == DENSE).any() else whole
+
+    @classmethod
+    def from_rows(cls, rows: Float32) -> Columns:
+        """Dense columns, each a row of this matrix, which is not copied."""
+        count, n = rows.shape
+        none = np.zeros(count, np.int64)
+        empty = np.empty(0, np.int32), np.empty(0, np.float32)
+        return cls(n, np.full(count, DENSE, np.uint8), none, none, np.arange(count), *empty, rows)
+
+    @classmethod
+    def empty(cls, n: int) -> Columns:
+        return cls.from_rows(np.empty((0, n), np.float32))
 
     @property
     def count(self) -> int:
@@ -70,73 +97,88 @@ class Columns:
     @property
     def arrays(self) -> ColumnArrays:
         """What the kernels take."""
-        return self.kind, self.indptr, self.indices, self.data, self.dense
+        return read_only(self.kind, self.lo, self.hi, self.at, self.indices, self.data, self.dense)
 
-    def sizes(self, chosen: Int64) -> Int64:
-        """Bytes that each of these columns takes."""
-        entry = np.where(self.kind[chosen] == kernels.VALUED, 8, 4)
-        listed = entry * (self.indptr[chosen + 1] - self.indptr[chosen])
-        sizes: Int64 = np.where(self.kind[chosen] == kernels.DENSE, 4 * self.n, listed)
+    def sizes(self) -> Int64:
+        """Bytes that each column takes."""
+        entry = np.where(self.kind == VALUED, 8, 4)
+        sizes: Int64 = np.where(self.kind == DENSE, 4 * self.n, entry * (self.hi - self.lo))
         return sizes
 
-    def diagonal(self, chosen: Int64, working: Float64) -> Float64:
+    def slopes(self, r: Float64, out: Float64) -> None:
+        """out = Xᵀr."""
+        kernels.slopes(np.arange(self.count), *self.arrays, r, out)
+
+    def curvature(self, chosen: Int64, w: Float64) -> Float64:
         """Σ w x² of these columns."""
         out = np.empty(chosen.size)
-        subspace_kernels.diagonal(chosen, *self.arrays, self._rows(), working, out)
+        kernels.sums(chosen, *self.arrays, w, w, np.empty(chosen.size), out)
         return out
+
+    def add_product(self, beta: Float64, out: Float64) -> None:
+        """out += Xβ."""
+        chosen = np.flatnonzero(beta)
+        kernels.product(chosen, *self.arrays, beta[chosen], out)
+
+    def part(self, first: int, last: int) -> Columns:
+        """The columns first to last, viewed."""
+        here = slice(first, last)
+        ranges = self.kind[here], self.lo[here], self.hi[here], self.at[here]
+        return Columns(self.n, *ranges, self.indices, self.data, self.dense)
 
     def select(self, chosen: Int64) -> Columns:
         """These columns alone, copied; chosen must rise."""
-        kind = self.kind[chosen]
-        indptr = np.concatenate(([0], np.cumsum(self.indptr[chosen + 1] - self.indptr[chosen]))).astype(np.int64)
-        indices = np.empty(int(indptr[-1]), np.int32)
-        subspace_kernels.take(chosen, self.indptr, self.indices, indptr, indices)
-        data = np.empty(indices.size if (kind == kernels.VALUED).any() else 0, np.float32)
-        if data.size:
-            subspace_kernels.take(chosen, self.indptr, self.data, indptr, data)
-        rows = self._rows()[chosen[kind == kernels.DENSE]]
-        return Columns(self.n, kind, indptr, indices, data, self.dense[rows])
+        kind, sizes = self.kind[chosen], self.hi[chosen] - self.lo[chosen]
+        valued, dense = kind == VALUED, kind == DENSE
+        ends = np.cumsum(sizes)
+        lo = ends - sizes
+        indices = np.empty(int(ends[-1]) if ends.size else 0, np.int32)
+        kernels.take(self.lo[chosen], sizes, self.indices, indices)
+        data = np.empty(int(sizes[valued].sum()), np.float32)
+        kernels.take(self.at[chosen[valued]], sizes[valued], self.data, data)
+        at = np.zeros(chosen.size, np.int64)
+        at[valued] = np.cumsum(sizes[valued]) - sizes[valued]
+        at[dense] = np.arange(np.count_nonzero(dense))
+        return Columns(self.n, kind, lo, ends, at, indices, data, self.dense[self.at[chosen[dense]]])
 
     @classmethod
     def joined(cls, parts: Sequence[Columns], n: int) -> Columns:
         """The columns of all parts, in their order; parts come from `select`."""
         if len(parts) == 1:
             return parts[0]
-        parts = parts or [cls(n, np.empty(0, np.uint8), np.zeros(1, np.int64), *_empty_lists(n))]
-        valued = any(part.data.size for part in parts)
-        ends = np.cumsum([0, *(part.indptr[-1] for part in parts[:-1])])
-        indptr = np.concatenate([[0], *(part.indptr[1:] + end for part, end in zip(parts, ends, strict=True))])
-        data = [part.data if part.data.size else np.ones(part.indices.size, np.float32) for part in parts]
+        parts = parts or [cls.empty(n)]
+        listed = np.cumsum([0, *(part.indices.size for part in parts[:-1])])
+        values = np.cumsum([0, *(part.data.size for part in parts[:-1])])
+        rows = np.cumsum([0, *(len(part.dense) for part in parts[:-1])])
+        at = [
+            part.at + np.where(part.kind == DENSE, row, value)
+            for part, value, row in zip(parts, values, rows, strict=True)
+        ]
         return cls(
             n,
             np.concatenate([part.kind for part in parts]),
-            indptr.astype(np.int64),
+            np.concatenate([part.lo + first for part, first in zip(parts, listed, strict=True)]),
+            np.concatenate([part.hi + first for part, first in zip(parts, listed, strict=True)]),
+            np.concatenate(at),
             np.concatenate([part.indices for part in parts]),
-            np.concatenate(data) if valued else np.empty(0, np.float32),
+            np.concatenate([part.data for part in parts]),
             np.concatenate([part.dense for part in parts]),
         )
 
-    def _rows(self) -> Int64:
-        """The row of `dense` that each column is, if it is dense."""
-        return np.cumsum(self.kind == kernels.DENSE) - 1 if len(self.dense) else np.empty(0, np.int64)
-
     def _with_dense(self, *, valued: bool) -> Columns:
         """The dense columns moved from the lists into the matrix."""
-        is_dense = self.kind == kernels.DENSE
-        sizes = np.diff(self.indptr)
+        is_dense = self.kind == DENSE
+        sizes = self.hi - self.lo
         if valued and is_dense.all() and (sizes == self.n).all():
-            full = self.data[self.indptr[0] : self.indptr[-1]].reshape(self.count, self.n)
-            return Columns(self.n, self.kind, np.zeros_like(self.indptr), self.indices[:0], self.data[:0], full)
+            return Columns.from_rows(self.data[self.lo[0] : self.hi[-1]].reshape(self.count, self.n))
         dense = np.zeros((int(is_dense.sum()), self.n), np.float32)
-        for slot, j in enumerate(np.flatnonzero(is_dense)):
-            lo, hi = self.indptr[j], self.indptr[j + 1]
-            kernels.spread(self.indices[lo:hi], self.data[lo:hi], valued, dense[slot])
+        for row, j in enumerate(np.flatnonzero(is_dense)):
+            lo, hi = self.lo[j], self.hi[j]
+            kernels.spread(self.indices[lo:hi], self.data[lo:hi], valued, dense[row])
         kept = np.repeat(~is_dense, sizes)
-        listed = slice(int(self.indptr[0]), int(self.indptr[-1]))
-        indptr = np.concatenate(([0], np.cumsum(np.where(is_dense, 0, sizes)))).astype(np.int64)
+        listed = slice(int(self.lo[0]), int(self.hi[-1]))
+        hi = np.cumsum(np.where(is_dense, 0, sizes))
+        lo = hi - np.where(is_dense, 0, sizes)
+        at = np.where(is_dense, np.cumsum(is_dense) - 1, lo)
         data = self.data[listed][kept] if valued else self.data
-        return Columns(self.n, self.kind, indptr, self.indices[listed][kept], data, dense)
-
-
-def _empty_lists(n: int) -> tuple[Int32, Float32, Float32]:
-    return np.empty(0, np.int32), np.empty(0, np.float32), np.empty((0, n), np.float32)
+        return Columns(self.n, self.kind, lo, hi, at, self.indices[listed][kept], data, dense)

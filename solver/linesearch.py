@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from solver import kernels
 from solver.arrays import Coefficients, Float64
 from solver.options import SolverOptions
+from solver.problem import Objective
 
 _FIRST = np.array([0.125, 0.25, 0.5, 0.75])  # where step 2 looks when the minimum is not at 1
 _PER_PASS = 4  # step sizes tried in one pass over the examples
@@ -31,29 +31,25 @@ class Direction:
 
 @dataclass(frozen=True)
 class Ray:
-    """The objective f(β + αΔβ) as a function of α. l1 is ‖β‖₁."""
+    """The objective f(β + αΔβ) as a function of α. `penalty` is that of β."""
 
+    f: Objective
     margins: Float64
-    signed: Float64
     beta: Float64
-    l1: float
+    penalty: float
     direction: Direction
-    lam: float
 
     def objective(self, alphas: ArrayLike) -> Float64:
         """f at each step size, in one pass over the examples."""
         steps = np.atleast_1d(np.asarray(alphas, dtype=np.float64))
-        losses, l1_changes = np.empty(steps.size), np.empty(steps.size)
-        kernels.losses_along(self.margins, self.direction.dmargins, self.signed, steps, losses)
-        kernels.l1_changes(self.beta, *self.direction.dbeta, steps, l1_changes)
-        return losses + self.lam * (self.l1 + l1_changes)
+        losses = self.f.examples.values_along(self.margins, self.direction.dmargins, steps)
+        return losses + (self.penalty + self.f.penalty_changes(self.beta, self.direction.dbeta, steps))
 
     def descent(self, gamma: float) -> float:
-        """D = ∇LᵀΔβ + γ ΔβᵀH̃Δβ + λ(‖β+Δβ‖₁ − ‖β‖₁)."""
-        change = np.empty(1)
-        kernels.l1_changes(self.beta, *self.direction.dbeta, np.ones(1), change)
-        slope = kernels.slope_along(self.margins, self.direction.dmargins, self.signed)
-        return float(slope + gamma * self.direction.curvature + self.lam * change[0])
+        """D = ∇LᵀΔβ + γ ΔβᵀH̃Δβ + penalty(β+Δβ) − penalty(β)."""
+        change = float(self.f.penalty_changes(self.beta, self.direction.dbeta, np.ones(1))[0])
+        slope = self.f.examples.slope_along(self.margins, self.direction.dmargins)
+        return slope + gamma * self.direction.curvature + change
 
 
 @dataclass(frozen=True)

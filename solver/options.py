@@ -65,6 +65,7 @@ class DefaultOptions:
     gap: a strict certificate instead: done only when the relative duality gap itself is at most this.
     subspace_memory: bytes that the driver's store of columns may take; None means a quarter of the memory available.
     max_rounds: passes over the data for one λ, at the most; the first λ has one more, to begin with.
+    threads: of the driver's search; None means all cores that it may use.
     """
 
     tol: float = 1e-4
@@ -72,6 +73,7 @@ class DefaultOptions:
     gap: float | None = None
     subspace_memory: int | None = None
     max_rounds: int = 200
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         _require(0 < self.tol < 1, "tol", "lie between 0 and 1", self.tol)
@@ -80,6 +82,7 @@ class DefaultOptions:
         memory = self.subspace_memory
         _require(memory is None or memory >= 0, "subspace_memory", "be >= 0", memory)
         _require(self.max_rounds >= 1, "max_rounds", "be at least 1", self.max_rounds)
+        _require(self.threads is None or self.threads >= 1, "threads", "be at least 1", self.threads)
 
 
 def _require(holds: bool, name: str, rule: str, found: object) -> None:

@@ -7,23 +7,11 @@ the coefficients at the beginning of every λ, whether the run was cut or not, s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from time import perf_counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-import numpy as np
-
-from solver import kernels
 from solver.arrays import Coefficients
-from solver.blocks import Blocks
-from solver.dglmnet import OnRound, Solution, restart, solve
-from solver.examples import Examples
-from solver.options import SolverOptions
-
-
-def lambda_max(blocks: Blocks, examples: Examples) -> float:
-    """The smallest λ at which β = 0 is optimal: max |∂L/∂βⱼ| at β = 0. The model has no intercept."""
-    restart(blocks, examples.n, Coefficients.empty())
-    return float(max(blocks.max_gradient(None)))
+from solver.start import NullModel
 
 
 def lambda_grid(largest: float, length: int = 20, ratio: float = 0.5, extra: Iterable[float] = ()) -> list[float]:
@@ -46,36 +34,16 @@ def falling(lambdas: Iterable[float]) -> list[float]:
     return values
 
 
-def solve_path(
-    blocks: Blocks,
-    examples: Examples,
-    lambdas: Sequence[float],
-    options: SolverOptions,
-    *,
-    largest: float,
-    done: int = 0,
-    beta: Coefficients | None = None,
-    on_round: OnRound | None = None,
-) -> Iterator[Solution]:
-    """Solve for each λ in turn and yield as soon as it is done. `largest` is λmax.
+@dataclass(frozen=True)
+class PathStart:
+    """A path taken up again: how many λ are done, and the coefficients of the last of them, the newest last.
 
-    To take up a path, pass the same lambdas, the number that are done, and the last β stored.
+    Coefficients are over the problem's coordinates, the intercept among them.
     """
-    if list(lambdas) != falling(lambdas):
-        raise ValueError("lambdas must fall, each value once")
-    beta = Coefficients.empty() if beta is None else beta
-    for k in range(done, len(lambdas)):
-        if lambdas[k] >= largest:
-            solution = zero_solution(examples, lambdas[k], k)
-        else:
-            solution = solve(blocks, examples, lambdas[k], options, beta, lambda_index=k, on_round=on_round)
-        beta = solution.beta
-        yield solution
 
+    done: int = 0
+    betas: tuple[Coefficients, ...] = ()
 
-def zero_solution(examples: Examples, lam: float, lambda_index: int = 0) -> Solution:
-    """The solution at λ ≥ λmax."""
-    began = perf_counter()
-    objective = float(kernels.loss(np.zeros(examples.n), examples.signed))
-    empty = Coefficients.empty()
-    return Solution(lambda_index, lam, empty, objective, 0.0, 0, "zero", perf_counter() - began, 0.0)
+    def beta(self, null: NullModel) -> Coefficients:
+        """Where to begin: at the last solution, or at the null model."""
+        return self.betas[-1] if self.betas else null.beta

@@ -1,36 +1,74 @@
-"""What the certified mode reports: the certificate of an iterate, and the record of each round."""
+"""What an algorithm reports: the record of each round, the solution of each λ, and the clock that both need."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
-
-import numpy as np
+from typing import Literal, TypeAlias
 
 from solver.arrays import Coefficients
-from solver.dglmnet import ConvergenceWarning, OnRound, RoundRecord, Solution, Stop
-from solver.options import DefaultOptions
+
+Stop: TypeAlias = Literal["zero", "tolerance", "limit", "no step"]
+
+
+class ConvergenceWarning(UserWarning):
+    """The iteration ended before it met its tolerance."""
 
 
 @dataclass(frozen=True)
-class Certificate:
-    """What is known of an iterate: f, its duality gap, and the estimated distance to the optimum, all absolute."""
+class RoundRecord:
+    """One round, for progress and trace. Objective, nonzeros and gap are those after the step.
 
+    gap: the duality gap, absolute; None where the round did not compute it.
+    """
+
+    lambda_index: int
+    lam: float
+    round: int
+    objective: float
+    relative_decrease: float
+    alpha: float
+    nonzeros: int
+    seconds: float
+    line_search_seconds: float
+    gap: float | None = None
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The result for one λ. Positions of beta count over all blocks, in their order; the intercept is apart.
+
+    stop: "zero", λ ≥ λmax, where all penalised coefficients are zero; "tolerance", the algorithm's own was met;
+    "limit", max_rounds; "no step", the line search found no step although rounding does not explain it.
+    """
+
+    lambda_index: int
+    lam: float
+    beta: Coefficients = field(repr=False)
     objective: float
     gap: float
-    estimate: float
+    rounds: int
+    stop: Stop
+    seconds: float
+    line_search_seconds: float
+    intercept: float = 0.0
 
-    def met(self, options: DefaultOptions) -> bool:
-        if options.gap is not None:
-            return self.gap <= options.gap * self.objective
-        return self.estimate <= options.tol * self.objective and self.gap <= options.max_gap * self.objective
+    @property
+    def converged(self) -> bool:
+        return self.stop in ("zero", "tolerance")
+
+    @property
+    def nonzeros(self) -> int:
+        return self.beta.position.size
+
+
+OnRound: TypeAlias = Callable[[RoundRecord], None]
 
 
 class Log:
-    """The clock, and what is reported of each round."""
+    """The clock of one λ, and what is reported of it."""
 
     def __init__(self, lambda_index: int, lam: float, on_round: OnRound | None) -> None:
         self._index, self._lam, self._on_round = lambda_index, lam, on_round
@@ -46,12 +84,13 @@ class Log:
 
     @contextmanager
     def searching(self) -> Iterator[None]:
+        """The driver's own part of a round: the line search, or the search that it is widened to."""
         began = perf_counter()
         yield
         self._search += perf_counter() - began
         self._search_total += perf_counter() - began
 
-    def end(self, objective: float, beta: Coefficients, gap: float, alpha: float = 1.0) -> None:
+    def end(self, objective: float, nonzeros: int, *, alpha: float = 1.0, gap: float | None = None) -> None:
         self.rounds += 1
         if self._on_round is None:
             return
@@ -64,41 +103,23 @@ class Log:
                 objective=objective,
                 relative_decrease=decrease,
                 alpha=alpha,
-                nonzeros=int(np.count_nonzero(beta.value)),
+                nonzeros=nonzeros,
                 seconds=perf_counter() - self._round_began,
                 line_search_seconds=self._search,
                 gap=gap,
             )
         )
 
-    def solution(self, beta: Coefficients, certificate: Certificate, options: DefaultOptions) -> Solution:
-        stop: Stop = "tolerance" if certificate.met(options) else "limit"
+    def solution(self, beta: Coefficients, intercept: float, objective: float, gap: float, stop: Stop) -> Solution:
         return Solution(
             lambda_index=self._index,
             lam=self._lam,
             beta=beta,
-            objective=certificate.objective,
-            gap=certificate.gap,
+            objective=objective,
+            gap=gap,
             rounds=self.rounds,
             stop=stop,
             seconds=perf_counter() - self._began,
             line_search_seconds=self._search_total,
+            intercept=intercept,
         )
-
-
-def warn_unless_met(solution: Solution, certificate: Certificate, options: DefaultOptions) -> None:
-    if solution.converged:
-        return
-    f = certificate.objective
-    asked = (
-        f"a relative gap of {options.gap:g} was asked for"
-        if options.gap is not None
-        else f"tol = {options.tol:g} and a relative gap below {options.max_gap:g} were asked for"
-    )
-    warnings.warn(
-        f"λ = {solution.lam:g}: after {solution.rounds} rounds the estimated relative suboptimality is "
-        f"{certificate.estimate / f:.2g} and the relative duality gap {certificate.gap / f:.2g}; {asked}. "
-        "Raise max_rounds, or ask for less.",
-        ConvergenceWarning,
-        stacklevel=3,
-    )

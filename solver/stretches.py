@@ -13,10 +13,9 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from solver import screening_kernels
 from solver.arrays import Float64, Int64
 from solver.columns import Columns
-from solver.kernels import DENSE
+from solver.kernels import screening
 
 SLACK = 1e-9  # relative: bounds are sums, rounded
 
@@ -90,20 +89,12 @@ def in_stretches(source: ColumnSource) -> Stretches:
     return InMemory(source) if isinstance(source, Sequence) else InPasses(source)
 
 
-def part(columns: Columns, lo: int, hi: int) -> Columns:
-    """Columns lo to hi of a stretch, viewed."""
-    if (lo, hi) == (0, columns.count):
-        return columns
-    rows = slice(*(int(np.count_nonzero(columns.kind[:end] == DENSE)) for end in (lo, hi)))
-    lists = columns.indptr[lo : hi + 1], columns.indices, columns.data
-    return Columns(columns.n, columns.kind[lo:hi], *lists, columns.dense[rows])
-
-
 class SafePrefix:
-    """Which features can matter at λ: |∂L/∂βⱼ| ≤ boundⱼ whatever β is, so those with bound ≤ λ are zero there.
+    """Which features can matter at λ. Those whose bound is at most λ are zero there, whatever else happens.
 
-    Of each stretch, the columns up to the last with bound > λ. Any order of the features is right; only where bounds
-    fall, as in a data set's partitions, much is spared. Without bounds, everything can matter.
+    bounds: for each feature, the λ from which on it is zero, as |∂L/∂βⱼ| is bounded. Of each stretch, the columns up to
+    the last with bound > λ count. Any order of the features is right; only where bounds fall, as in a data set's
+    partitions, much is spared. Without bounds, everything can matter.
     """
 
     def __init__(self, bounds: Float64 | None, counts: Sequence[int]) -> None:
@@ -112,14 +103,14 @@ class SafePrefix:
             raise ValueError(f"{bounds.size} bounds given for {self.starts[-1]} columns")
         self._falling = None if bounds is None else bounds.astype(np.float64)
         if self._falling is not None:
-            screening_kernels.largest_to_come(self._falling, self.starts)
+            screening.largest_to_come(self._falling, self.starts)
 
     def lengths(self, level: float) -> Int64:
         """How many columns of each stretch, from its first, are wanted at this level."""
         if self._falling is None:
             return np.diff(self.starts)
         lengths: Int64 = np.empty(self.starts.size - 1, np.int64)
-        screening_kernels.prefix_lengths(self._falling, self.starts, level - SLACK * abs(level), lengths)
+        screening.prefix_lengths(self._falling, self.starts, level - SLACK * abs(level), lengths)
         return lengths
 
     def length(self, k: int, level: float) -> int:
@@ -128,5 +119,5 @@ class SafePrefix:
         if self._falling is None:
             return int(hi - lo)
         lengths = np.empty(1, np.int64)
-        screening_kernels.prefix_lengths(self._falling, self.starts[k : k + 2], level - SLACK * abs(level), lengths)
+        screening.prefix_lengths(self._falling, self.starts[k : k + 2], level - SLACK * abs(level), lengths)
         return int(lengths[0])

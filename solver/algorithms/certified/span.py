@@ -14,13 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver import kernels
 from solver.arrays import Float64
+from solver.problem import Objective
 
 SMOOTHING = (1e-1, 1e-2, 1e-3)  # ε, relative to how far a coefficient moves
 STEPS = 3  # Newton steps for each
 STRIDES = 2.0 ** -np.arange(7.0)
 STRIP = 65_536  # examples
+REACH = (
+    1e4  # times a direction's length, at the most: past it, rounding in its margins would show in those of the result
+)
 RIDGE = 1e-10  # of a direction's own curvature, so that directions which say the same do no harm
 
 
@@ -28,10 +31,9 @@ RIDGE = 1e-10  # of a direction's own curvature, so that directions which say th
 class Span:
     """Directions out of an iterate: margins Dᵀc and coefficients Bᵀc further on. beta: those that are not 0 or move."""
 
+    f: Objective
     margins: Float64
-    signed: Float64
     beta: Float64
-    lam: float
     D: Float64  # a row for each direction, over the examples
     B: Float64  # the same, over the coefficients
 
@@ -53,17 +55,19 @@ class Span:
     def _newton(self, c: Float64, epsilon: Float64) -> Float64 | None:
         """The Newton step of the smoothed objective."""
         working = np.empty((2, self.margins.size))
-        kernels.working_response(self.margins + c @ self.D, self.signed, working)
+        self.f.examples.residuals(self.margins + c @ self.D, working)
         beta = self.beta + c @ self.B
         root = np.sqrt(beta**2 + epsilon**2) + np.finfo(float).tiny
-        slope = self.lam * (self.B @ (beta / root)) - self.D @ working[0]
-        H = self._curvature(working[1]) + self.lam * (self.B * (epsilon**2 / root**3)) @ self.B.T
+        up, down, l2 = self.f.terms
+        l1 = np.where(beta > 0.0, up, np.where(np.isinf(down), 0.0, down))
+        slope = self.B @ (l1 * (beta / root) + l2 * beta) - self.D @ working[0]
+        H = self._curvature(working[1]) + (self.B * (l1 * (epsilon**2 / root**3) + l2)) @ self.B.T
         scale = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
         try:
             step: Float64 = -np.linalg.solve(H / np.outer(scale, scale) + RIDGE * np.eye(c.size), slope / scale) / scale
         except np.linalg.LinAlgError:
             return None
-        return step if np.isfinite(step).all() else None
+        return step if (np.abs(c + step) <= REACH).all() else None  # nor is it where there is a nan
 
     def _curvature(self, w: Float64) -> Float64:
         """D W Dᵀ, a strip of examples at a time: D is as large as anything here."""
@@ -75,8 +79,8 @@ class Span:
 
     def _search(self, c: Float64, step: Float64) -> tuple[float, float]:
         """The best of a few step sizes, and f there."""
-        values = np.empty(STRIDES.size)
-        kernels.losses_along(self.margins + c @ self.D, step @ self.D, self.signed, STRIDES, values)
-        values += self.lam * np.abs(self.beta + c @ self.B + np.outer(STRIDES, step @ self.B)).sum(axis=1)
+        values = self.f.examples.values_along(self.margins + c @ self.D, step @ self.D, STRIDES)
+        start, along = self.beta + c @ self.B, step @ self.B
+        values += [self.f.terms.value(start + stride * along) for stride in STRIDES]
         best = int(np.argmin(values))
         return float(STRIDES[best]), float(values[best])

@@ -1,4 +1,4 @@
-"""Quadratic models with an L1 term: what a Newton step, and a better dual point, are found by.
+"""Quadratic models with a penalty: what a Newton step, and a better dual point, are found by.
 
 Where the Gram matrix pays, coordinate descent on it finds the face, and the face is solved exactly. Where it does not,
 cycles over the columns find the face and conjugate gradients go along it.
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from solver import subspace_kernels
+from solver.algorithms.certified.gram import gram_for, heaviest, is_near, weighed
+from solver.algorithms.certified.gram_problem import Eliminated, GramProblem
+from solver.algorithms.certified.store import Gram, Store
 from solver.arrays import Float64, Int64
-from solver.gram import gram_for, heaviest, is_near, weighed
-from solver.gram_problem import GramProblem
-from solver.store import Gram, Store
-from solver.subspace_kernels import DENSE
+from solver.columns import DENSE
+from solver.kernels import descent, vectors
+from solver.penalty import Terms
 
 CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
 ITERATIONS = 40  # of conjugate gradients on a face
@@ -40,13 +41,13 @@ NEAR = 0.9  # a coefficient at zero whose slope is below this share of λ sits o
 
 @dataclass(frozen=True)
 class Quadratic:
-    """½ dᵀXᵀWXd − gᵀd + λ‖β + d‖₁ in d = Δβ, over the features `position`; g = Xᵀr, and h is the Hessian's diagonal."""
+    """½ dᵀXᵀWXd − gᵀd + penalty(β + d) in d = Δβ, over the coordinates `position`; g = Xᵀr, h is XᵀWX's diagonal."""
 
     store: Store
     position: Int64
     slots: Int64
     beta: Float64
-    lam: float
+    terms: Terms
     r: Float64  # changed in place, to r − WXd
     w: Float64
     g: Float64
@@ -64,7 +65,8 @@ class Model:
         self._at, self._stale, self._slow_cycles = at, stale, slow_cycles
         self.d = np.zeros(at.position.size)
         self._start = at.r.copy()
-        self.chosen = ((at.beta != 0.0) | (np.abs(at.g) > NEAR * at.lam)) & (at.h > 0.0)
+        self._free = at.terms.free
+        self.chosen = ((at.beta != 0.0) | self._free | at.terms.above(at.g, NEAR)) & (at.h > 0.0)
         self._order = np.flatnonzero(self.chosen)
         self.cycles = 0
         self.left = 0.0  # what more cycles would gain, if they go on as the last two
@@ -84,8 +86,8 @@ class Model:
         for turn in range(limit):
             for _ in range(cycles):
                 last = gain
-                count, slack, gain = subspace_kernels.descend(
-                    at.slots, *at.store.arrays, at.beta, at.h, at.lam, at.r, at.w, self.d, self._order, count, slack
+                count, slack, gain = descent.descend(
+                    at.slots, *at.store.arrays, at.beta, at.h, *at.terms, at.r, at.w, self.d, self._order, count, slack
                 )
                 self.cycles += 1
                 total += gain
@@ -114,10 +116,18 @@ class Model:
         """Minimise the model all but exactly, by its Gram matrix: no pass over the examples."""
         self.by_gram = True
         at, order, G = self._at, self._order, self._gram()
-        energy = subspace_kernels.energy(at.r, at.w)
-        problem = GramProblem(G, at.g[order], at.beta[order], at.lam, energy)
+        beta, terms, g = at.beta[order], at.terms.of(order), at.g[order]
+        energy = vectors.energy(at.r, at.w)
+        if terms.is_ridged:  # examples of their own, with the residual −√l2 β
+            G[np.diag_indices(order.size)] += terms.l2
+            g, energy = g - terms.l2 * beta, energy + float(terms.l2 @ beta**2)
+        free = np.flatnonzero(self._free[order])
+        rest = Eliminated(G, g, free, energy) if free.size else None
+        if rest is not None:
+            G, g, beta, terms, energy = rest.G, rest.g, beta[rest.kept], terms.of(rest.kept), rest.energy
+        problem = GramProblem(G, g, beta, terms, energy)
         ended, self.left = problem.minimise(GRAM_SHARE * share, GRAM_SHARE * least)
-        self.d[order] = problem.d
+        self.d[order] = problem.d if rest is None else rest.step(problem.d)
         self.cycles += 1
         return ended
 
@@ -143,17 +153,20 @@ class Model:
         return share * spread + EXACT * h
 
     def _along_face(self, share: float, least: float) -> float:
-        """Conjugate gradients over the coefficients that are not zero, their signs held; returns the gain."""
+        """Conjugate gradients over the coefficients that are not zero, their signs held; returns the gain.
+
+        Unpenalised ones have no sign to hold.
+        """
         at = self._at
-        face = np.flatnonzero(at.beta + self.d)
+        face = np.flatnonzero((at.beta + self.d != 0.0) | (self._free & self.chosen))
         if face.size < 2:
             return 0.0
         before, old, kept = self._value(self.d, at.r), self.d[face], at.r.copy()
         signs = np.sign(at.beta[face] + old)
-        step = self._conjugate(face, signs, share, least)
+        step = self._conjugate(face, share, least)
         for scale in SCALES:
             # Coefficients that would change sign stop at zero.
-            stays = (at.beta[face] + old + scale * step) * signs > 0.0
+            stays = ((at.beta[face] + old + scale * step) * signs > 0.0) | self._free[face]
             new = np.where(stays, old + scale * step, -at.beta[face])
             at.r[:] = kept - at.w * at.store.product(at.slots[face], new - old)
             self.d[face] = new
@@ -163,13 +176,14 @@ class Model:
         self.d[face], at.r[:] = old, kept
         return 0.0
 
-    def _conjugate(self, face: Int64, signs: Float64, share: float, least: float) -> Float64:
+    def _conjugate(self, face: Int64, share: float, least: float) -> Float64:
         """Solve H δ = −∇ on the face, preconditioned, until an iteration gains little."""
-        at = self._at
-        slots, h, precondition = at.slots[face], at.h[face], self._preconditioner(face)
+        at, terms = self._at, self._at.terms.of(face)
+        slots, h, precondition = at.slots[face], at.h[face] + terms.l2, self._preconditioner(face)
         residual, image = np.empty(slots.size), np.empty(slots.size)
         at.store.slopes(slots, at.r, residual)
-        residual -= at.lam * signs
+        now = at.beta[face] + self.d[face]
+        residual -= terms.slope_at(now) + terms.l2 * now
         step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
         last = np.inf
         for k in range(ITERATIONS):
@@ -180,6 +194,7 @@ class Model:
             direction = scaled + (energy / last) * direction
             last = energy
             at.store.slopes(slots, at.w * at.store.product(slots, direction), image)
+            image += terms.l2 * direction
             bend = float(direction @ image)
             if bend <= FLAT * float(direction @ (h * direction)):
                 break
@@ -198,7 +213,8 @@ class Model:
         They are the well filled ones, which overlap the most and hold conjugate gradients up. The matrix need not be
         fresh to be of use: it is formed anew when most of them, or the weights' proportions, have changed.
         """
-        at, h = self._at, self._at.h[face]
+        at, l2 = self._at, self._at.terms.l2[face]
+        h = at.h[face] + l2
         stiff = np.sort(np.argsort(-h, kind="stable")[: self._stiff_count(face)])
         if stiff.size < LEAST_STIFF:
             return lambda residual: residual / h
@@ -211,7 +227,9 @@ class Model:
             at.store.stiff = last = Gram(at.position[face[stiff]], G, weights)
         here = np.flatnonzero(np.isin(at.position[face], last.position, assume_unique=True))
         try:
-            factor = cho_factor(scale * last.of(at.position[face[here]]), lower=True, check_finite=False)
+            G = scale * last.of(at.position[face[here]])
+            G[np.diag_indices(here.size)] += l2[here]
+            factor = cho_factor(G, lower=True, check_finite=False)
         except LinAlgError:  # columns that depend on each other beyond float32: the diagonal serves
             return lambda residual: residual / h
 
@@ -231,5 +249,4 @@ class Model:
 
     def _value(self, d: Float64, r: Float64) -> float:
         at = self._at
-        loss = subspace_kernels.model_loss(self._start, r, at.w)
-        return float(loss + at.lam * subspace_kernels.l1_norm(at.beta, d))
+        return float(vectors.model_loss(self._start, r, at.w) + at.terms.value(at.beta + d))

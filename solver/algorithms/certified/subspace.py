@@ -12,14 +12,15 @@ from itertools import pairwise
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from solver import kernels, subspace_kernels
+from solver.algorithms.certified.quadratic import Model, Quadratic
+from solver.algorithms.certified.store import Store
 from solver.arrays import Coefficients, Float64, Int64
-from solver.examples import Examples
-from solver.gap import duality_gap
+from solver.free import FreeCoordinates
+from solver.kernels import vectors
 from solver.linesearch import Direction, Found, Ray, line_search
 from solver.options import SolverOptions
-from solver.quadratic import Model, Quadratic
-from solver.store import Store
+from solver.penalty import Terms
+from solver.problem import Problem
 
 DUAL_STEPS = 4  # towards a better dual point, at the most
 DUAL_GAP = 8e-3  # where no gap is asked for, a dual point good enough for this one is looked for all the same
@@ -59,17 +60,24 @@ class Subspace:
     """β over the working set `position`, the margins, and f. The margins given are changed in place."""
 
     def __init__(
-        self, store: Store, position: Int64, beta: Coefficients, margins: Float64, examples: Examples, lam: float
+        self,
+        problem: Problem,
+        free: FreeCoordinates,
+        store: Store,
+        lam: float,
+        position: Int64,
+        beta: Coefficients,
+        margins: Float64,
     ) -> None:
         self.position, self.margins, self.lam = position, margins, lam
-        self.store, self._signed = store, examples.signed
+        self.store, self._free, self._examples = store, free, problem.examples
+        self.f = problem.at(lam, position)
         self.slots = store.slots(position)
-        self.beta = np.zeros(position.size)
-        self.beta[np.searchsorted(position, beta.position)] = beta.value
+        self.beta = beta.on(position)
         self._working = np.empty((2, margins.size))
         self.r, self.w = np.empty(margins.size), np.zeros(margins.size)
         self.g, self.h = np.empty(position.size), np.empty(position.size)
-        self.objective = kernels.loss(margins, self._signed) + lam * float(np.abs(self.beta).sum())
+        self.objective = self.f.value(margins, self.beta)
         self.remaining = np.inf
         self.dual_margins = margins
         self.steps = self.cycles = self._last_cycles = 0
@@ -88,13 +96,10 @@ class Subspace:
     def go_on(self, before: Coefficients, times: float) -> None:
         """Step from β on as from `before` to it, so many times as far, or as much of it as lowers f.
 
-        Coefficients that are zero stay so, and none changes its sign.
+        Penalised coefficients that are zero stay so, and none changes its sign.
         """
-        old = np.zeros(self.position.size)
-        here = np.isin(before.position, self.position, assume_unique=True)
-        old[np.searchsorted(self.position, before.position[here])] = before.value[here]
-        new = self.beta + times * (self.beta - old)
-        d = np.where(new * self.beta > 0.0, new, 0.0) - self.beta
+        new = self.beta + times * (self.beta - before.on(self.position))
+        d = np.where((new * self.beta > 0.0) | self.f.terms.free, new, 0.0) - self.beta
         if d.any():
             self._move(d)
 
@@ -114,6 +119,8 @@ class Subspace:
                     self._newton_step(0.0, STALE, fine=True)
                     self._expand()
                 self.close_gap(DUAL_GAP)
+            elif not self._expanded:
+                self._fit_free()
 
     def _minimise(self, enough: float, max_gap: float, limit: int) -> None:
         self._gains = gains = list[float]()
@@ -153,16 +160,18 @@ class Subspace:
     def close_gap(self, asked: float) -> float:
         """The duality gap of the problem restricted to the working set; `dual_margins` is where its dual point is from.
 
-        The residual at β is a dual point once it is scaled until no slope is above λ, and then every coefficient pays
-        for the feature that violates that the most. So margins nearby are looked for, β aside, at which violations are
-        less, until the gap is as small as asked, relative to f.
+        The residual at β is a dual point once it is scaled until no slope is above its threshold, and then every
+        coefficient pays for the feature that violates that the most. So margins nearby are looked for, β aside, at
+        which violations are less, until the gap is as small as asked, relative to f. An L2 part makes violations a
+        price of second order instead: there, Newton steps close the gap.
         """
         self.dual_margins, g = self.margins, self.g
-        best, level = self._gap_from(self.margins, g), (1.0 + min(0.5 * asked, 1e-2)) * self.lam
-        for _ in range(DUAL_STEPS):
+        best, level = self._gap_from(self.margins, g), 1.0 + min(0.5 * asked, 1e-2)
+        for _ in range(0 if self.f.terms.is_ridged else DUAL_STEPS):
             if best <= asked * self.objective:
                 break
             margins = self._less_violating(g, level)
+            self._free.refit(margins)
             tried = self._slopes_at(margins)
             gap = self._gap_from(margins, tried)
             if gap >= best:
@@ -171,52 +180,61 @@ class Subspace:
         return best
 
     def _less_violating(self, g: Float64, level: float) -> Float64:
-        """Margins near `dual_margins` at which slopes g above the level are back at it.
+        """Margins near `dual_margins` at which slopes g above so many times their threshold are back at that.
 
         The residual nearest in the norm of the Hessian is that of a lasso: min ½ Σ (r − w Xd)²/w + level ‖d‖₁.
         """
         working = np.empty((2, self.margins.size))
-        kernels.working_response(self.dual_margins, self._signed, working)
+        self._examples.residuals(self.dual_margins, working)
+        terms = Terms(*(level * array for array in self.f.terms))
         model = Model(
-            self._quadratic(np.zeros(self.position.size), level, working[0], g), DUAL_STALE, self._slow_cycles
+            self._quadratic(np.zeros(self.position.size), terms, working[0], g), DUAL_STALE, self._slow_cycles
         )
         model.descend(DUAL_TURNS, 0.0, DUAL_SHARE)
         chosen = np.flatnonzero(model.d)
         return self.dual_margins + self.store.product(self.slots[chosen], model.d[chosen])
 
-    def _quadratic(self, beta: Float64, lam: float, r: Float64, g: Float64) -> Quadratic:
-        return Quadratic(self.store, self.position, self.slots, beta, lam, r, self.w, g, self.h)
+    def _quadratic(self, beta: Float64, terms: Terms, r: Float64, g: Float64) -> Quadratic:
+        return Quadratic(self.store, self.position, self.slots, beta, terms, r, self.w, g, self.h)
 
     def _gap_from(self, margins: Float64, g: Float64) -> float:
-        return duality_gap(self.objective, margins, self._signed, self.lam, float(np.abs(g).max(initial=0.0)))
+        return self.objective - self.f.dual_value(margins, self.f.terms.violation(g))
 
     def _slopes_at(self, margins: Float64) -> Float64:
         working, g = np.empty((2, margins.size)), np.empty(self.position.size)
-        kernels.working_response(margins, self._signed, working)
+        self._examples.residuals(margins, working)
         self.store.slopes(self.slots, working[0], g)
         return g
 
     def _expand(self) -> None:
         """The quadratic model at β: residual, weights, slopes, and the Hessian's diagonal."""
+        self._fit_free()
         self._expanded = True
-        kernels.working_response(self.margins, self._signed, self._working)
         before = self.w.copy()
-        subspace_kernels.unpack(self._working, self._signed, LEAST_WEIGHT, self.r, self.w)
+        self._examples.residuals(self.margins, self._working, LEAST_WEIGHT)
+        self.r[:], self.w[:] = self._working
         self._turned = float(np.abs(self.w - before).sum()) / float(self.w.sum())
         self.store.sums(self.slots, self.r, self.w, self.g, self.h)
 
+    def _fit_free(self) -> None:
+        """Bring f to its minimum over the unpenalised coordinates: then the residual is orthogonal to their columns."""
+        moved = self._free.refit(self.margins)
+        if moved.any():
+            self.beta[self.f.terms.free] += moved
+            self.objective = self.f.value(self.margins, self.beta)
+
     def _possible(self) -> float:
         """What single coordinates could gain, each by itself, summed."""
-        return float(single_gains(self.g, self.h, self.beta, self.lam).sum())
+        return float(self.f.terms.gains(self.g, self.h, self.beta).sum())
 
     def _violated_anew(self) -> bool:
-        """Does a feature violate |∂L/∂βⱼ| ≤ λ that the last model left out? Single gains say little of it."""
-        return bool(((np.abs(self.g) > (1.0 + VIOLATES) * self.lam) & ~self._modelled).any())
+        """Does a feature violate its threshold that the last model left out? Single gains say little of it."""
+        return bool((self.f.terms.above(self.g, 1.0 + VIOLATES) & ~self._modelled).any())
 
     def _newton_step(self, enough: float, stale: float, *, fine: bool) -> bool:
         """Minimise the model roughly, search along the step, make it; False where there is none."""
         self.steps += 1
-        quadratic = self._quadratic(self.beta, self.lam, self.r, self.g)
+        quadratic = self._quadratic(self.beta, self.f.terms, self.r, self.g)
         model = Model(quadratic, min(stale, FINE_STALE) if fine else stale, self._slow_cycles)
         ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (LEAST_GAIN * enough, SHARE)))
         self._last_cycles = model.cycles
@@ -231,22 +249,16 @@ class Subspace:
         """Step along d as far as the line search says; returns that step size."""
         step = Coefficients.from_dense(d)
         dmargins = self.store.product(self.slots[step.position], step.value)
-        ray = Ray(
-            self.margins,
-            self._signed,
-            self.beta,
-            float(np.abs(self.beta).sum()),
-            Direction(step, dmargins, 0.0),
-            self.lam,
-        )
+        penalty = self.f.terms.value(self.beta)
+        ray = Ray(self.f, self.margins, self.beta, penalty, Direction(step, dmargins, 0.0))
         found = line_search(ray, self.objective, _SEARCH)
         if found.alpha == 0.0:
             # Near the optimum f no longer shows what a step gains, where the slopes, and so the gap, still do.
             if not found.at_one <= self.objective * (1.0 + ROUNDING):
                 return 0.0
             found = Found(1.0, found.at_one, found.at_one, found.descent)
-        kernels.move_coefficients(self.beta, found.alpha, *step)
-        kernels.move(self.margins, found.alpha, dmargins)
+        vectors.move_coefficients(self.beta, found.alpha, *step)
+        vectors.move(self.margins, found.alpha, dmargins)
         self.objective, self._expanded = found.objective, False
         return found.alpha
 
@@ -256,13 +268,3 @@ def extrapolated(gains: list[float], least: float) -> float:
     paces = [min(b / a, SLOWEST) if a > 0.0 else 0.0 for a, b in pairwise(gains[-3:])]
     pace = max(paces, default=0.5)
     return gains[-1] * max(pace / (1.0 - pace), least)
-
-
-def single_gains(g: Float64, h: Float64, beta: Float64, lam: float) -> Float64:
-    """What f, as its quadratic model has it, would fall by if one coordinate alone were minimised; g is −∇L."""
-    safe = np.maximum(h, np.finfo(float).tiny)
-    target = g + h * beta
-    new = np.sign(target) * np.maximum(np.abs(target) - lam, 0.0) / safe
-    d = np.where(h > 0.0, new - beta, 0.0)
-    gains: Float64 = g * d - 0.5 * h * d * d - lam * (np.abs(beta + d) - np.abs(beta))
-    return np.maximum(gains, 0.0)

@@ -19,19 +19,20 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from solver import kernels
+from solver.algorithms.certified.certificate import Certificate, warn_unless_met
+from solver.algorithms.certified.split import Iterate, SplitRounds
+from solver.algorithms.certified.store import Store
+from solver.algorithms.certified.subspace import VIOLATES, Subspace
+from solver.algorithms.certified.threads import Threads
 from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Sweep
 from solver.blocks import Blocks
-from solver.dglmnet import OnRound, Solution, offsets, restart
-from solver.examples import Examples
-from solver.gap import duality_gap
+from solver.columns import Columns
 from solver.options import DefaultOptions
-from solver.path import falling, zero_solution
-from solver.records import Certificate, Log, warn_unless_met
-from solver.split import Iterate, SplitRounds
-from solver.store import Store
-from solver.subspace import VIOLATES, Subspace, single_gains
+from solver.path import PathStart
+from solver.problem import Problem
+from solver.records import Log, OnRound, Solution, Stop
+from solver.start import NullModel, free_coordinates, restart, split_intercept
 
 ENTER = 0.8  # a feature joins the first working set of a λ when its slope is above this share of λ
 MOST = 0.5  # where that is more than this share of all features, all of them join
@@ -46,32 +47,28 @@ LEAP = 8.0  # from one λ to the next: where slopes say too little of what is so
 STONE_SHARE = 0.01  # of f, which the search at such a λ may leave
 
 
-def certified_path(
+def solve_path(
     blocks: Blocks,
-    examples: Examples,
+    problem: Problem,
     lambdas: Sequence[float],
     options: DefaultOptions,
-    *,
-    largest: float,
-    done: int = 0,
-    beta: Coefficients | None = None,
-    before: Coefficients | None = None,
+    null: NullModel,
+    start: PathStart,
     on_round: OnRound | None = None,
 ) -> Iterator[Solution]:
-    """Solve for each λ in turn, as `solver.path.solve_path` does. `largest` is λmax.
+    """Each λ from the solution of the last.
 
-    A path taken up again goes on from the last two β stored, `beta` and `before`. It has to find slopes and Gram
-    matrices anew that the run that was cut had at hand: it costs a sweep more, and its models are others within the
-    tolerance.
+    A path taken up again goes on from the last two solutions stored. It has to find slopes and Gram matrices anew that
+    the run that was cut had at hand: it costs a sweep more, and its models are others within the tolerance.
     """
-    if list(lambdas) != falling(lambdas):
-        raise ValueError("lambdas must fall, each value once")
-    search = CertifiedSearch(blocks, examples, options, beta, last=lambdas[done - 1] if done else largest)
-    if done > 1 and before is not None and beta is not None and lambdas[done - 2] < largest:
-        search.solved = [(lambdas[done - 2], before), (lambdas[done - 1], beta)]
+    done = start.done
+    last = lambdas[done - 1] if done else null.lambda_max
+    search = CertifiedSearch(blocks, problem, options, start.beta(null), last=last)
+    if len(start.betas) > 1 and lambdas[done - 2] < null.lambda_max:
+        search.solved = list(zip(lambdas[done - 2 : done], start.betas[-2:], strict=True))
     for k in range(done, len(lambdas)):
-        if lambdas[k] >= largest:
-            yield zero_solution(examples, lambdas[k], k)
+        if lambdas[k] >= null.lambda_max:
+            yield null.solution(problem, lambdas[k], k)
         else:
             yield search.solve(lambdas[k], lambda_index=k, on_round=on_round)
 
@@ -85,25 +82,33 @@ class CertifiedSearch:
     def __init__(
         self,
         blocks: Blocks,
-        examples: Examples,
+        problem: Problem,
         options: DefaultOptions,
         beta: Coefficients | None = None,
         *,
         last: float = 0.0,
     ) -> None:
-        self._blocks, self._examples, self._options = blocks, examples, options
-        self._offsets = np.asarray(offsets(blocks.sizes))
+        self._blocks, self._problem, self._options = blocks, problem, options
+        self._free = free_coordinates(blocks, problem)
         self._beta = Coefficients.empty() if beta is None else beta
         self.solved: list[tuple[float, Coefficients]] = []  # the last two λ, with their β; or fewer
         self._last = last
         self._swept = False  # do the blocks know the slopes at β?
         # What is not known yet is taken to be as large as a column can be.
-        self._nbytes = np.full(int(self._offsets[-1]), 8 * examples.n, np.int64)
+        self._nbytes = np.full(problem.coordinates, 8 * problem.examples.n, np.int64)
         memory = options.subspace_memory
         budget = int(MEMORY_SHARE * psutil.virtual_memory().available) if memory is None else memory
-        self._store = Store(examples.n, int(self._offsets[-1]), budget)
+        self._store = Store(problem.examples.n, problem.coordinates, budget, Threads(options.threads))
         self._cut = False  # is the working set less than was wanted?
         self._beyond = budget == 0  # was the last one beyond the budget?
+        self._keep_free()
+
+    def _keep_free(self) -> None:
+        """The unpenalised columns are here already. They are not counted in the budget, and never dropped."""
+        rows = self._free.columns
+        self._store.add(self._free.position, Columns.from_rows(rows))
+        self._store.budget += rows.nbytes
+        self._nbytes[self._free.position] = 4 * rows.shape[1]
 
     def solve(self, lam: float, *, lambda_index: int = 0, on_round: OnRound | None = None) -> Solution:
         """Minimise f at λ from the last solution."""
@@ -113,7 +118,9 @@ class CertifiedSearch:
         if certificate is None:
             certificate = self._split_rounds(lam, log)
         self._passed(lam)
-        solution = log.solution(self._beta, certificate, self._options)
+        stop: Stop = "tolerance" if certificate.met(self._options) else "limit"
+        beta, intercept = split_intercept(self._problem, self._beta)
+        solution = log.solution(beta, intercept, certificate.objective, certificate.gap, stop)
         warn_unless_met(solution, certificate, self._options)
         return solution
 
@@ -127,18 +134,18 @@ class CertifiedSearch:
             if not self._stepping_stone(lam, log):
                 return None
             first = self._entering(lam)
-        working = self._affordable(self._beta.position, first, least=0.0)
-        if working is None or not self._fetch(self._beta.position, working):
+        working = self._affordable(self._own, first, least=0.0)
+        if working is None or not self._fetch(self._own, working):
             return None
         margins = self._margins()
         share, dual = FIRST, -np.inf
         while self._fetch(working, working):
-            search = Subspace(self._store, working, self._beta, margins, self._examples, lam)
+            search = self._subspace(lam, working, margins)
             sweep = self._improve(search, log, *self._asked(share), go_on=share == FIRST)
-            dual = max(dual, self._dual(search.dual_margins, lam, sweep))
+            dual = max(dual, search.f.dual_value(search.dual_margins, sweep.violation))
             new = ~np.isin(sweep.position, working, assume_unique=True)
             certificate = self._certify(search, sweep, new, dual)
-            log.end(search.objective, self._beta, certificate.gap)
+            log.end(search.objective, self._nonzeros, gap=certificate.gap)
             no_way = search.stuck and not new.any()
             if certificate.met(self._options) or no_way or log.rounds >= self._options.max_rounds:
                 return certificate
@@ -150,6 +157,18 @@ class CertifiedSearch:
             working = wider
         return None
 
+    @property
+    def _own(self) -> Int64:
+        """The coordinates of β, and those that are not penalised, whatever their coefficients."""
+        return np.union1d(self._beta.position, self._free.position)
+
+    @property
+    def _nonzeros(self) -> int:
+        return int(np.count_nonzero(self._beta.position < self._problem.penalty.size))
+
+    def _subspace(self, lam: float, working: Int64, margins: Float64) -> Subspace:
+        return Subspace(self._problem, self._free, self._store, lam, working, self._beta, margins)
+
     def _improve(
         self, search: Subspace, log: Log, enough: float, max_gap: float, *, go_on: bool, dual: bool = True
     ) -> Sweep:
@@ -160,23 +179,24 @@ class CertifiedSearch:
                 self._go_on(search)
             search.minimise(enough, max_gap, dual=dual)
         self._beta = search.coefficients
-        return self._sweep(search.dual_margins, search.lam)
+        return self._sweep(search.dual_margins, search.lam, 1.0)
 
     def _too_far(self, lam: float, entering: Sweep) -> bool:
         """Is λ so far from the last that slopes there let in more features than there can be in a model, or room?"""
-        many = entering.position.size > self._examples.n or int(entering.nbytes.sum()) > self._store.budget
+        many = entering.position.size > self._problem.examples.n or int(entering.nbytes.sum()) > self._store.budget
         return many and lam * LEAP < self._last * (1.0 - 1e-9)
 
     def _stepping_stone(self, lam: float, log: Log) -> bool:
         """Steps 1 to 3 at a λ on the way to this one, roughly; False where the working set is beyond the budget."""
         strides = np.ceil(np.log(self._last / lam) / np.log(LEAP) - 1e-9)
         stone = self._last * float((lam / self._last) ** (1.0 / strides))
-        working = self._affordable(self._beta.position, self._entering(stone), least=0.0)
-        if working is None or not (self._fetch(self._beta.position, working) and self._fetch(working, working)):
+        working = self._affordable(self._own, self._entering(stone), least=0.0)
+        if working is None or not (self._fetch(self._own, working) and self._fetch(working, working)):
             return False
-        search = Subspace(self._store, working, self._beta, self._margins(), self._examples, stone)
+        search = self._subspace(stone, working, self._margins())
         sweep = self._improve(search, log, STONE_SHARE, np.inf, go_on=True, dual=False)
-        log.end(search.objective, self._beta, search.objective - self._dual(search.margins, stone, sweep))
+        gap = search.objective - search.f.dual_value(search.margins, sweep.violation)
+        log.end(search.objective, self._nonzeros, gap=gap)
         self._passed(stone)
         return True
 
@@ -186,10 +206,10 @@ class CertifiedSearch:
 
     def _entering(self, lam: float) -> Sweep:
         """Features with slopes that come near λ; where these are most of all, all, if there is room."""
-        near = self._sweep(None, ENTER * lam)
+        near = self._sweep(None, lam, ENTER)
         if near.position.size < MOST * self._nbytes.size:
             return near
-        everything = self._sweep(None, 0.0)
+        everything = self._sweep(None, lam, 0.0)
         return everything if int(everything.nbytes.sum()) <= self._store.budget else near
 
     def _prepare(self, lam: float, log: Log) -> None:
@@ -197,10 +217,17 @@ class CertifiedSearch:
         if self._swept:
             return
         log.begin(np.nan)
-        margins = restart(self._blocks, self._examples.n, self._beta)
-        sweep = self._sweep(margins, ENTER * lam)
-        objective = kernels.loss(margins, self._examples.signed) + lam * float(np.abs(self._beta.value).sum())
-        log.end(objective, self._beta, objective - self._dual(margins, lam, sweep))
+        margins = restart(self._blocks, self._free, self._beta)
+        self._fit_free(margins)
+        sweep = self._sweep(margins, lam, ENTER)
+        f = self._problem.at(lam, self._beta.position)
+        objective = f.value(margins, self._beta.value)
+        log.end(objective, self._nonzeros, gap=objective - f.dual_value(margins, sweep.violation))
+
+    def _fit_free(self, margins: Float64) -> None:
+        """Bring f to its minimum over the unpenalised coordinates."""
+        moved = Coefficients(self._free.position, self._free.refit(margins))
+        self._beta = self._beta.moved(moved) if moved.value.any() else self._beta
 
     def _go_on(self, search: Subspace) -> None:
         """Begin where β gets to if it goes on, in log λ, as it went from the λ before the last to the last.
@@ -223,16 +250,12 @@ class CertifiedSearch:
         Single gains say too little of what a feature gains together with others that it depends on, or many features
         that violate a little where the budget cut the working set down: then the gap alone counts.
         """
-        slopes = sweep.gradient[new]
-        gains = single_gains(slopes, sweep.curvature[new], np.zeros(slopes.size), search.lam)
+        slopes, terms = sweep.slope[new], self._problem.at(search.lam, sweep.position[new]).terms
+        gains = terms.gains(slopes, sweep.curvature[new], np.zeros(slopes.size))
         gap = max(search.objective - dual, 0.0)  # rounding aside, it is
-        reliable = bool((np.abs(slopes) <= (1.0 + VIOLATES) * search.lam).all()) and not (self._cut and new.any())
+        reliable = not terms.above(slopes, 1.0 + VIOLATES).any() and not (self._cut and new.any())
         left = search.remaining + OUTSIDE * float(gains.sum()) if reliable else np.inf
         return Certificate(search.objective, gap, min(gap, left))
-
-    def _dual(self, margins: Float64, lam: float, sweep: Sweep) -> float:
-        """The dual objective at the residual, scaled until it is feasible: what no f falls below."""
-        return -duality_gap(0.0, margins, self._examples.signed, lam, sweep.max_gradient)
 
     def _margins(self) -> Float64:
         """Xβ from the store, in the order of the features whatever the order of the slots."""
@@ -248,33 +271,29 @@ class CertifiedSearch:
         self._cut = int(self._nbytes[everything].sum()) > self._store.budget
         if not self._cut:
             return everything
-        new = ~np.isin(sweep.position, self._beta.position, assume_unique=True)
-        room = self._store.budget - int(self._nbytes[self._beta.position].sum())
-        falling_slopes = np.flatnonzero(new)[np.argsort(-np.abs(sweep.gradient[new]), kind="stable")]
+        new = ~np.isin(sweep.position, self._own, assume_unique=True)
+        room = self._store.budget - int(self._nbytes[self._own].sum())
+        falling_slopes = np.flatnonzero(new)[np.argsort(-np.abs(sweep.slope[new]), kind="stable")]
         fitting = falling_slopes[np.cumsum(sweep.nbytes[falling_slopes]) <= room]
         if room < 0 or fitting.size == 0 or fitting.size < least * falling_slopes.size:
             return None
-        return np.union1d(self._beta.position, sweep.position[fitting])
+        return np.union1d(self._own, sweep.position[fitting])
 
     def _fetch(self, wanted: Int64, keep: Int64) -> bool:
         """Bring the columns of `wanted` into the store, dropping others than `keep` if it must; False if too many."""
         missing = self._store.missing(wanted)
         need = int(self._nbytes[missing].sum())
         if self._store.nbytes + need > self._store.budget:
-            self._store.keep(keep)
+            self._store.keep(np.union1d(keep, self._free.position))
             if self._store.nbytes + need > self._store.budget:
                 return False
-        cuts = np.searchsorted(missing, self._offsets)
-        spans = zip(self._offsets[:-1], cuts[:-1], cuts[1:], strict=True)
-        position = [missing[lo:hi] - first for first, lo, hi in spans]
         if missing.size:
-            for first, mine, columns in zip(self._offsets[:-1], position, self._blocks.columns(position), strict=True):
-                self._store.add(mine + first, columns)
+            self._store.add(missing, self._blocks.columns(missing))
         return True
 
-    def _sweep(self, margins: Float64 | None, threshold: float) -> Sweep:
+    def _sweep(self, margins: Float64 | None, lam: float, share: float) -> Sweep:
         """One sweep over all blocks; positions count over all of them."""
-        found = Sweep.joined(list(self._blocks.sweep(margins, threshold, LIMIT)), self._offsets)
+        found = self._blocks.sweep(margins, lam, share, LIMIT)
         self._swept = True
         self._nbytes[found.position] = found.nbytes
         return found
@@ -293,7 +312,7 @@ class CertifiedSearch:
             return self._search_part(lam, at, sweep, dbeta)
 
         self._swept = False
-        rounds = SplitRounds(self._blocks, self._examples, lam, self._beta, search_part)
+        rounds = SplitRounds(self._blocks, self._problem, self._free, lam, self._beta, search_part)
         certificate = rounds.run(self._options, log)
         self._beta = rounds.at.beta
         return certificate
@@ -304,31 +323,19 @@ class CertifiedSearch:
         chosen = self._strongest(lam, at, sweep, dbeta)
         if chosen.size == 0 or not self._fetch(chosen, chosen):
             return at
-        mine = np.isin(at.beta.position, chosen, assume_unique=True)
-        held = Coefficients(at.beta.position[~mine], at.beta.value[~mine])
-        margins = at.margins.copy()
-        own = Coefficients(at.beta.position[mine], at.beta.value[mine])
-        search = Subspace(self._store, chosen, own, margins, self._examples, lam)
+        chosen = np.union1d(chosen, self._free.position)
+        held, margins = at.beta.apart_from(chosen), at.margins.copy()
+        search = Subspace(self._problem, self._free, self._store, lam, chosen, at.beta.among(chosen), margins)
         search.minimise(PART_SHARE * self._options.tol, np.inf, PART_STEPS, dual=False)
-        return Iterate(
-            _merged(held, search.coefficients), margins, search.objective + lam * float(np.abs(held.value).sum())
-        )
+        penalty = self._problem.at(lam, held.position).terms.value(held.value)
+        return Iterate(held.merged(search.coefficients), margins, search.objective + penalty)
 
     def _strongest(self, lam: float, at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Int64:
         """Of the active features, as many as the store holds: those that moved f the most, for their bytes."""
-        step, beta = np.zeros(sweep.position.size), np.zeros(sweep.position.size)
-        step[np.searchsorted(sweep.position, dbeta.position)] = dbeta.value
-        here = np.isin(at.beta.position, sweep.position, assume_unique=True)
-        beta[np.searchsorted(sweep.position, at.beta.position[here])] = at.beta.value[here]
-        worth = sweep.curvature * step**2 + single_gains(sweep.gradient, sweep.curvature, beta - step, lam)
+        step, beta = dbeta.on(sweep.position), at.beta.on(sweep.position)
+        terms = self._problem.at(lam, sweep.position).terms
+        worth = sweep.curvature * step**2 + terms.gains(sweep.slope, sweep.curvature, beta - step)
         nbytes = np.maximum(sweep.nbytes, 1)
         order = np.argsort(-worth / nbytes, kind="stable")
         fitting = order[(np.cumsum(nbytes[order]) <= self._store.budget) & (worth[order] > 0.0)]
         return np.sort(sweep.position[fitting])
-
-
-def _merged(a: Coefficients, b: Coefficients) -> Coefficients:
-    """Coefficients of different features, together."""
-    position = np.concatenate((a.position, b.position))
-    order = np.argsort(position)
-    return Coefficients(position[order], np.concatenate((a.value, b.value))[order])

@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solver import kernels
+from solver.algorithms.certified.certificate import Certificate
+from solver.algorithms.certified.span import Span
 from solver.arrays import Coefficients, Float64
 from solver.block import Descent, Sweep
 from solver.blocks import Blocks
-from solver.dglmnet import offsets, restart, split
-from solver.examples import Examples
-from solver.gap import duality_gap
+from solver.free import FreeCoordinates
+from solver.kernels import vectors
 from solver.linesearch import Direction, Found, Ray, line_search
 from solver.options import DefaultOptions, SolverOptions
-from solver.records import Certificate, Log
-from solver.span import Span
+from solver.problem import Problem
+from solver.records import Log
+from solver.start import restart
 
 CYCLES, MOST_CYCLES = 4, 32  # in each block, at first and at the most
 LAST_STEPS, LEAST_STEPS = 32, 8  # of the span: the last ones, fewer where these would take more than
@@ -65,19 +65,24 @@ class SplitRounds:
     """The iterate at one λ, and how it moves on."""
 
     def __init__(
-        self, blocks: Blocks, examples: Examples, lam: float, beta: Coefficients, search_part: PartSearch
+        self,
+        blocks: Blocks,
+        problem: Problem,
+        free: FreeCoordinates,
+        lam: float,
+        beta: Coefficients,
+        search_part: PartSearch,
     ) -> None:
-        self._blocks, self._signed, self._lam, self._search_part = blocks, examples.signed, lam, search_part
-        self._offsets = offsets(blocks.sizes)
+        self._blocks, self._problem, self._free, self._lam = blocks, problem, free, lam
+        self._search_part = search_part
         self._pace = Pace()
         self._cycles, self._dual = CYCLES, -np.inf
-        kept = int(np.clip(STEPS_BYTES // (8 * examples.n), LEAST_STEPS, LAST_STEPS))
+        kept = int(np.clip(STEPS_BYTES // (8 * problem.examples.n), LEAST_STEPS, LAST_STEPS))
         self._steps: deque[Move] = deque(maxlen=kept)
         self._last = False  # is all done but for zeros that are nearly zero? Then a round more, without step 3
         self._plain: Iterate | None = None  # after the second step of a round, if its zeros are exact
-        margins = restart(blocks, examples.n, beta)
-        loss = float(kernels.loss(margins, self._signed))
-        self.at = Iterate(beta, margins, loss + lam * float(np.abs(beta.value).sum()))
+        margins = restart(blocks, free, beta)
+        self.at = self._with_free(Iterate(beta, margins, problem.value(margins, beta, lam)))
 
     def run(self, options: DefaultOptions, log: Log) -> Certificate:
         """Rounds until the certificate is met, or there is no way to it."""
@@ -89,14 +94,29 @@ class SplitRounds:
             remaining = self._pace.add(gain)
             certificate = self._certify(self.at, remaining)
             met = certificate.met(options)
-            if met and self._plain is not None and self._certify(self._plain, remaining).met(options):
+            if met and self._plain is not None:
                 # The second precaution for sparsity: back to α = 1 alone, where zeros are exact.
-                certificate, self.at, self._last = self._certify(self._plain, remaining), self._plain, True
-            log.end(self.at.objective, self.at.beta, certificate.gap, alpha)
+                plain = self._with_free(self._plain)
+                if self._certify(plain, remaining).met(options):
+                    certificate, self.at, self._last = self._certify(plain, remaining), plain, True
+            log.end(self.at.objective, self._nonzeros, alpha=alpha, gap=certificate.gap)
             stuck = stuck + 1 if gain <= 0.0 else 0
             if (met and self._last) or stuck == STUCK or log.rounds >= options.max_rounds:
                 return certificate
             self._last = met
+
+    @property
+    def _nonzeros(self) -> int:
+        return int(np.count_nonzero(self.at.beta.position < self._problem.penalty.size))
+
+    def _with_free(self, at: Iterate) -> Iterate:
+        """f brought to its minimum over the unpenalised coordinates, as the next sweep's dual point needs it."""
+        if not self._free.position.size:
+            return at
+        margins = at.margins.copy()
+        moved = Coefficients(self._free.position, self._free.refit(margins))
+        beta = at.beta.moved(moved)
+        return Iterate(beta, margins, self._problem.value(margins, beta, self._lam))
 
     def _certify(self, at: Iterate, remaining: float) -> Certificate:
         gap = max(at.objective - self._dual, 0.0)  # rounding aside, it is
@@ -114,24 +134,24 @@ class SplitRounds:
             self._plain = self._at_one(start, direction, found)
             if not self._last:
                 self._widen(moves, start.objective - self.at.objective)
-            self.at = self._search_part(self.at, sweep, direction.dbeta)
-        self._steps.append((_difference(self.at.beta, start.beta), self.at.margins - start.margins))
+            self.at = self._with_free(self._search_part(self.at, sweep, direction.dbeta))
+        self._steps.append((self.at.beta.moved(start.beta, -1.0), self.at.margins - start.margins))
         return found.alpha
 
     def _descend(self) -> tuple[Sweep, list[Move]]:
         """Step 1: what the blocks found where the round begins, with the gap there, and their directions."""
-        parts = split(self.at.beta, self._offsets)
+        own, layout = self.at.beta.apart_from(self._free.position), self._blocks.layout
+        blocks = len(layout.starts) - 1
         answers: list[Descent] = []
-        moves: list[list[Move]] = [[] for _ in range(min(BLOCK_DIRECTIONS, len(parts)))]
-        calls = self._blocks.descend(self.at.margins, parts, self._lam, _PAPER.nu, self._cycles)
-        for k, answer in enumerate(calls):
-            dbeta = Coefficients(answer.dbeta.position + self._offsets[k], answer.dbeta.value)
-            group = moves[k * len(moves) // len(parts)]
+        moves: list[list[Move]] = [[] for _ in range(min(BLOCK_DIRECTIONS, blocks))]
+        for k, answer in enumerate(self._blocks.descend(self.at.margins, own, self._lam, _PAPER.nu, self._cycles)):
+            dbeta = Coefficients(answer.dbeta.position + layout.starts[k], answer.dbeta.value)
+            group = moves[k * len(moves) // blocks]
             group[:] = [_sum([*group, (dbeta, answer.dmargins)])]
             answers.append(answer)
-        sweep = Sweep.joined([answer.sweep for answer in answers], self._offsets)
-        dual = -duality_gap(0.0, self.at.margins, self._signed, self._lam, sweep.max_gradient)
-        self._dual = max(self._dual, dual)
+        sweep = Sweep.joined([answer.sweep for answer in answers], layout)
+        f = self._problem.at(self._lam, self.at.beta.position)
+        self._dual = max(self._dual, f.dual_value(self.at.margins, sweep.violation))
         return sweep, [group[0] for group in moves]
 
     def _step(self, direction: Direction) -> Found:
@@ -139,10 +159,9 @@ class SplitRounds:
         before = self.at.objective
         space = np.union1d(self.at.beta.position, direction.dbeta.position)
         local = Coefficients(np.searchsorted(space, direction.dbeta.position), direction.dbeta.value)
-        l1 = float(np.abs(self.at.beta.value).sum())
+        f, beta = self._problem.at(self._lam, space), self.at.beta.on(space)
         moving = Direction(local, direction.dmargins, 0.0)
-        ray = Ray(self.at.margins, self._signed, _on(space, self.at.beta), l1, moving, self._lam)
-        found = line_search(ray, before, _PAPER)
+        found = line_search(Ray(f, self.at.margins, beta, f.terms.value(beta), moving), before, _PAPER)
         if found.at_one - found.objective <= max(HARDLY * (before - found.objective), ROUNDING * before):
             found = Found(1.0, found.at_one, found.at_one, found.descent)
         self._move(direction.dbeta, direction.dmargins, found.alpha, found.objective)
@@ -152,7 +171,7 @@ class SplitRounds:
         """Where α = 1 leads to, unless f would rise."""
         if found.alpha == 1.0 or found.at_one > start.objective:
             return self.at if found.alpha == 1.0 else None
-        return Iterate(_plus(start.beta, direction.dbeta, 1.0), start.margins + direction.dmargins, found.at_one)
+        return Iterate(start.beta.moved(direction.dbeta), start.margins + direction.dmargins, found.at_one)
 
     def _adapt(self, found: Found) -> None:
         """More cycles while the blocks' directions add up well, fewer where they get into each other's way."""
@@ -178,9 +197,9 @@ class SplitRounds:
     def _search_span(self, directions: Sequence[Move], least: float) -> bool:
         """To the minimum over the span, if that gains more than `least`."""
         space = np.unique(np.concatenate([self.at.beta.position, *(dbeta.position for dbeta, _ in directions)]))
-        B = np.array([_on(space, dbeta) for dbeta, _ in directions])
+        B = np.array([dbeta.on(space) for dbeta, _ in directions])
         D = np.array([dmargins for _, dmargins in directions])
-        span = Span(self.at.margins, self._signed, _on(space, self.at.beta), self._lam, D, B)
+        span = Span(self._problem.at(self._lam, space), self.at.margins, self.at.beta.on(space), D, B)
         c, objective = span.minimise(self.at.objective)
         gains = self.at.objective - objective > least
         if gains:
@@ -189,26 +208,7 @@ class SplitRounds:
 
     def _move(self, dbeta: Coefficients, dmargins: Float64, alpha: float, objective: float) -> None:
         """To β + αΔβ."""
-        beta = _plus(self.at.beta, dbeta, alpha)
-        self.at = Iterate(beta, self.at.margins + alpha * dmargins, objective)
-
-
-def _on(space: NDArray[np.int64], beta: Coefficients) -> Float64:
-    """β as a vector over these positions, which hold all of its own."""
-    vector = np.zeros(space.size)
-    vector[np.searchsorted(space, beta.position)] = beta.value
-    return vector
-
-
-def _plus(beta: Coefficients, dbeta: Coefficients, alpha: float) -> Coefficients:
-    space = np.union1d(beta.position, dbeta.position)
-    value = _on(space, beta) + alpha * _on(space, dbeta)
-    kept = np.flatnonzero(value)
-    return Coefficients(space[kept], value[kept])
-
-
-def _difference(after: Coefficients, before: Coefficients) -> Coefficients:
-    return _plus(after, before, -1.0)
+        self.at = Iterate(self.at.beta.moved(dbeta, alpha), self.at.margins + alpha * dmargins, objective)
 
 
 def _sum(moves: Sequence[Move]) -> Move:
@@ -216,7 +216,7 @@ def _sum(moves: Sequence[Move]) -> Move:
     position = np.concatenate([dbeta.position for dbeta, _ in moves])
     dmargins = np.zeros(moves[0][1].size)
     for _, part in moves:
-        kernels.add(dmargins, part)
+        vectors.add(dmargins, part)
     return Coefficients(position, np.concatenate([dbeta.value for dbeta, _ in moves])), dmargins
 
 

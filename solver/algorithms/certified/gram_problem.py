@@ -1,4 +1,8 @@
-"""min ½ dᵀGd − gᵀd + λ‖β + d‖₁ with G at hand: a quadratic model by its Gram matrix.
+"""min ½ dᵀGd − gᵀd + penalty(β + d) with G at hand: a quadratic model by its Gram matrix.
+
+The L2 part of the penalty is part of G and g, and unpenalised coordinates are eliminated (`Eliminated`), so that here
+every coordinate has an L1 penalty.
+
 
 Cycles of coordinate descent find the face, and the face is solved exactly, by turns. Where columns nearly depend on
 each other, faces follow one upon another, each with a little gain: there, alternating directions go on.
@@ -9,8 +13,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from solver import subspace_kernels
-from solver.arrays import Float64
+from solver.arrays import Float64, Int64
+from solver.kernels import descent
+from solver.penalty import Terms
 
 CYCLES = 20  # of coordinate descent, before the face is solved exactly
 FACES, WORK = (10, 200), 3e10  # at the most: as many as take so many multiplications, within limits
@@ -27,8 +32,9 @@ RELAXED = 1.6  # of the step to a minimum of the quadratic
 class GramProblem:
     """d, and q = g − Gd beside it. energy: Σ r²/w of the residual r that g = Xᵀr is of."""
 
-    def __init__(self, G: Float64, g: Float64, beta: Float64, lam: float, energy: float) -> None:
-        self._G, self._g, self._beta, self._lam, self._energy = G, g, beta, lam, energy
+    def __init__(self, G: Float64, g: Float64, beta: Float64, terms: Terms, energy: float) -> None:
+        self._G, self._g, self._beta, self._energy = G, g, beta, energy
+        self._terms = terms._replace(l2=np.zeros(g.size))
         self.d, self._q = np.zeros(g.size), g.copy()
 
     def minimise(self, share: float, least: float) -> tuple[bool, float]:
@@ -41,9 +47,9 @@ class GramProblem:
         for _ in range(most):
             slow = crossed > SLOW_SHARE * most
             if not crossed:
-                subspace_kernels.descend_gram(self._G, self._q, self._beta, self.d, self._lam, CYCLES, share, least)
+                self._cycles(share, least)
                 before, value, gap = value, self.value(), self.gap()
-                if gap <= max(share * -value, least, ROUNDING * self._lam * float(np.abs(self._beta + self.d).sum())):
+                if gap <= max(share * -value, least, ROUNDING * self._terms.value(self._beta + self.d)):
                     return True, gap
                 turns += 1
                 slow = turns > SLOW_TURNS and before - value < SLOW_GAIN * gap
@@ -57,21 +63,25 @@ class GramProblem:
                 break
         return False, self.gap()
 
+    def _cycles(self, share: float, least: float) -> None:
+        up, down, _ = self._terms
+        descent.descend_gram(self._G, self._q, self._beta, self.d, up, down, CYCLES, share, least)
+
     def _most_faces(self) -> int:
         return int(np.clip(WORK / self.d.size**3, *FACES))
 
     def gap(self) -> float:
         """The duality gap: what is left to gain at the most. The dual point is the residual, scaled until q ≤ λ."""
         now = self._beta + self.d
-        scale = min(1.0, self._lam / float(np.abs(self._q).max(initial=self._lam)))
+        scale = 1.0 / max(1.0, self._terms.violation(self._q).ratio)
         residual = max(self._energy - float((self._g + self._q) @ self.d), 0.0)
-        gap = self._lam * float(np.abs(now).sum()) - scale * float(self._q @ now) + 0.5 * (1.0 - scale) ** 2 * residual
+        gap = self._terms.value(now) - scale * float(self._q @ now) + 0.5 * (1.0 - scale) ** 2 * residual
         return max(gap, 0.0)
 
     def value(self) -> float:
         """The objective, less what it is at d = 0."""
-        l1 = float(np.abs(self._beta + self.d).sum() - np.abs(self._beta).sum())
-        return self._lam * l1 - 0.5 * float((self._g + self._q) @ self.d)
+        rise = self._terms.value(self._beta + self.d) - self._terms.value(self._beta)
+        return rise - 0.5 * float((self._g + self._q) @ self.d)
 
     def _solve_face(self) -> bool:
         """Go to the minimum over the coefficients that are not zero, those that would change sign stopping at zero.
@@ -83,7 +93,7 @@ class GramProblem:
         if face.size == 0:
             return False
         now = self._beta[face] + self.d[face]
-        slope = self._q[face] - self._lam * np.sign(now)
+        slope = self._q[face] - self._terms.of(face).slope_at(now)
         factor = cho_factor(self._G[np.ix_(face, face)], lower=True, overwrite_a=True, check_finite=False)
         step = cho_solve(factor, slope, check_finite=False)
         if not np.isfinite(step).all():
@@ -111,12 +121,13 @@ class GramProblem:
         own = cho_factor(scaled, lower=True, check_finite=False)[0].diagonal() ** 2
         rho = float(np.median(own))
         factor = cho_factor(scaled + rho * np.eye(unit.size), lower=True, overwrite_a=True, check_finite=False)
-        pull, threshold = (self._q + self._G @ now) / unit, self._lam / (rho * unit)
+        pull = (self._q + self._G @ now) / unit
+        thresholds = Terms(*(array / (rho * unit) for array in self._terms))
         z, u = unit * now, np.zeros(unit.size)
         for _ in range(SPLIT_STEPS):
             x = cho_solve(factor, pull + rho * (z - u), check_finite=False)
             target = RELAXED * x + (1.0 - RELAXED) * z + u
-            new = np.sign(target) * np.maximum(np.abs(target) - threshold, 0.0)
+            new = thresholds.soft_threshold(target)
             u = target - new
             largest, z = max(np.abs(new - z).max(), np.abs(x - new).max()), new
             if largest <= SPLIT_END * np.abs(z).max():
@@ -127,7 +138,38 @@ class GramProblem:
         """Make β + d these, unless that raises the objective."""
         change = coefficients - (self._beta + self.d)
         image = self._G @ change
-        l1 = float(np.abs(coefficients).sum() - np.abs(self._beta + self.d).sum())
-        if 0.5 * change @ image - self._q @ change + self._lam * l1 < 0.0:
+        rise = self._terms.value(coefficients) - self._terms.value(self._beta + self.d)
+        if 0.5 * change @ image - self._q @ change + rise < 0.0:
             self.d = np.where(coefficients == 0.0, -self._beta, self.d + change)
             self._q -= image
+
+
+class Eliminated:
+    """A quadratic model whose unpenalised coordinates are always at their minimum, given the others.
+
+    They leave a smaller problem: G_PP − G_PU G_UU⁻¹ G_UP over the penalised coordinates P. For an intercept that is the
+    Gram matrix of columns less their means.
+    """
+
+    def __init__(self, G: Float64, g: Float64, free: Int64, energy: float) -> None:
+        self._free = free
+        self._kept = np.setdiff1d(np.arange(g.size), free)
+        own = G[np.ix_(free, free)]
+        # Columns that depend on each other, as two constant ones do, share what they explain.
+        self._coupling = np.linalg.lstsq(own, G[np.ix_(free, self._kept)], rcond=1e-12)[0]
+        self._alone = np.linalg.lstsq(own, g[free], rcond=1e-12)[0]
+        self.G = G[np.ix_(self._kept, self._kept)] - G[np.ix_(self._kept, free)] @ self._coupling
+        self.g = g[self._kept] - G[np.ix_(self._kept, free)] @ self._alone
+        self.energy = max(energy - float(g[free] @ self._alone), 0.0)
+
+    @property
+    def kept(self) -> Int64:
+        """The coordinates that are left."""
+        return self._kept
+
+    def step(self, d: Float64) -> Float64:
+        """d over all coordinates, from that over those left."""
+        full = np.empty(self._free.size + d.size)
+        full[self._kept] = d
+        full[self._free] = self._alone - self._coupling @ d
+        return full

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver import subspace_kernels
+from solver.algorithms.certified.store import Gram, Store
 from solver.arrays import Float32, Float64, Int64
-from solver.store import Gram, Store, in_parts
-from solver.subspace_kernels import DENSE, ONES
+from solver.columns import DENSE, ONES
+from solver.kernels import columns as kernels
 
 STRETCH = 4096  # examples multiplied at a time
 NEW_SHARE = 0.25  # of its columns may be new for a Gram matrix to be extended, not formed anew
 CROWDED = 1.4  # times the features wanted: a Gram matrix of more drops the others before it is updated
-WORTH_TWO = 256  # examples from which a second thread is worth waking
+WORTH_A_THREAD = 128  # examples that make up for waking a thread
 FRESH = 0.05  # of the change that is allowed may be left out of a fresh Gram matrix
 CHEAP = 10**8  # multiplications, up to which it is formed anew each time, of all examples: there is nothing to save
 UPDATED = 0.1  # the same, of an update
@@ -135,7 +135,8 @@ def weighed(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Fl
     Examples with w = 0 cost nothing. first_row: rows before it are left out.
     """
     slots, k = store.slots(position), position.size
-    kind, lo, hi, start, *lists = store.arrays
+    arrays = store.arrays
+    _, lo, hi, _, indices, *_ = arrays
     units = Units.of(store, slots, w)
     chosen, root = np.flatnonzero(w), np.sqrt(np.abs(w) / units.weight).astype(np.float32)
     nowhere = min(STRETCH, chosen.size)
@@ -145,21 +146,19 @@ def weighed(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Fl
         G, room = np.zeros((k - first_row, k)), np.empty((k, nowhere + 1), np.float32)
         cursor = np.empty(k, np.int64)
         if begin < end:
-            subspace_kernels.seek(slots, lo, hi, lists[0], chosen[begin], cursor)
+            kernels.seek(slots, lo, hi, indices, chosen[begin], cursor)
         for first in range(begin, end, STRETCH):
             here = chosen[first : min(first + STRETCH, end)]
             rising = w[here] > 0.0
             here, more = np.concatenate((here[rising], here[~rising])), int(rising.sum())
             place[here] = np.arange(here.size)
-            subspace_kernels.spread_scaled(
-                slots, kind, start, lo, hi, *lists, cursor, root, units.mean, units.unit, here, place, room
-            )
+            kernels.spread_scaled(slots, *arrays, cursor, root, units.mean, units.unit, here, place, room)
             for columns, sign in ((room[:, :more], 1.0), (room[:, more : here.size], -1.0)):
                 if columns.shape[1]:
                     G += sign * (columns[first_row:] @ columns.T)
         return G
 
-    G, *others = in_parts(chosen.size, part, worth=WORTH_TWO)
+    G, *others = store.threads.map(part, store.threads.even_cuts(chosen.size, WORTH_A_THREAD))
     for other in others:
         G += other
     return units.undone(G, first_row)

@@ -6,23 +6,17 @@ slot, and slots by the feature's position. When room is needed, everything outsi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 import numpy as np
 
-from solver import subspace_kernels
-from solver.arrays import Float32, Float64, Int32, Int64, UInt8
-from solver.columns import Columns
-from solver.subspace_kernels import DENSE, VALUED
+from solver.algorithms.certified.threads import Threads
+from solver.arrays import Float64, Int64, UInt8
+from solver.columns import DENSE, VALUED, ColumnArrays, Columns, read_only
+from solver.kernels import columns as kernels
 
-StoreArrays: TypeAlias = tuple[UInt8, Int64, Int64, Int64, Int32, Float32, Float32]
-
-T = TypeVar("T")
-WORTH_TWO = 200_000  # entries from which a second thread is worth waking
+WORTH_A_THREAD = 100_000  # entries of columns that make up for waking a thread
 # Columns in a Gram matrix, at the most: between these, as many as take no more than the budget again.
 LEAST_GRAM, MOST_GRAM = 256, 3000
 GRAM_BYTES = 6 * 8  # that an entry takes while it is formed
@@ -48,10 +42,10 @@ class Gram:
 
 
 class Store:
-    """Columns over n examples out of p features, in at most `budget` bytes."""
+    """Columns over n examples out of p coordinates, in at most `budget` bytes, worked on by some threads."""
 
-    def __init__(self, n: int, p: int, budget: int) -> None:
-        self.n, self.budget = n, budget
+    def __init__(self, n: int, p: int, budget: int, threads: Threads | None = None) -> None:
+        self.n, self.budget, self.threads = n, budget, threads or Threads()
         self.most_gram = int(np.clip((budget / GRAM_BYTES) ** 0.5, LEAST_GRAM, MOST_GRAM))
         self._slot = np.full(p, -1, np.int32)
         self._position: Int64 = np.empty(0, np.int64)
@@ -76,10 +70,14 @@ class Store:
         return self._indices.nbytes + self._data.nbytes + self._dense.nbytes
 
     @property
-    def arrays(self) -> StoreArrays:
+    def arrays(self) -> ColumnArrays:
         """What the kernels take, after the slots."""
-        parts = (self._indices.filled, self._data.filled, self._dense.filled)
-        return (self._kind, self._lo, self._hi, self._at, *parts)
+        lists = (self._indices.filled, self._data.filled, self._dense.filled)
+        return read_only(self._kind, self._lo, self._hi, self._at, *lists)
+
+    @property
+    def _columns(self) -> Columns:
+        return Columns(self.n, *self.arrays)
 
     def slots(self, position: Int64) -> Int64:
         """Where these features are; all of them must be here."""
@@ -94,58 +92,47 @@ class Store:
         return position[self._slot[position] < 0]
 
     def add(self, position: Int64, columns: Columns) -> None:
-        """Take in the columns of these features."""
-        sizes = np.diff(columns.indptr)
-        valued, dense = columns.kind == VALUED, columns.kind == DENSE
-        lo = self._indices.size + columns.indptr[:-1] - columns.indptr[0]
-        at = np.where(dense, self._dense.size + np.cumsum(dense) - 1, 0)
-        at[valued] = self._data.size + (np.cumsum(sizes[valued]) - sizes[valued])
-        listed = slice(int(columns.indptr[0]), int(columns.indptr[-1]))
-        self._indices.append(columns.indices[listed])
-        if valued.any():
-            self._data.append(columns.data[listed][np.repeat(valued, sizes)])
+        """Take in the columns of these features; they come from `Columns.select`."""
+        behind = np.where(columns.kind == DENSE, self._dense.size, np.where(columns.kind == VALUED, self._data.size, 0))
+        first = self._indices.size
+        self._indices.append(columns.indices)
+        self._data.append(columns.data)
         self._dense.append(columns.dense)
         self._slot[position] = self._kind.size + np.arange(position.size)
         self._position = np.concatenate((self._position, position))
         self._kind = np.concatenate((self._kind, columns.kind))
-        self._lo, self._hi = np.concatenate((self._lo, lo)), np.concatenate((self._hi, lo + sizes))
-        self._at = np.concatenate((self._at, at))
+        self._lo = np.concatenate((self._lo, columns.lo + first))
+        self._hi = np.concatenate((self._hi, columns.hi + first))
+        self._at = np.concatenate((self._at, columns.at + behind))
 
     def keep(self, position: Int64) -> None:
         """Drop every column but those of these features."""
         here = position[self._slot[position] >= 0]
         slots = self.slots(here)
-        kind, lo, hi, at, indices, data, dense = self.arrays
-        sizes = hi[slots] - lo[slots]
-        take = _ranges(lo[slots], sizes)
-        values = np.zeros(take.size, np.float32)
-        valued = kind[slots] == VALUED
-        values[np.repeat(valued, sizes)] = data[_ranges(at[slots][valued], sizes[valued])]
-        indptr = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        rows = dense[at[slots][kind[slots] == DENSE]]
-        kept = Columns(self.n, kind[slots], indptr, indices[take], values, rows)
+        rising = np.argsort(slots)  # as `select` takes them
+        kept = self._columns.select(slots[rising])
         self._clear()
-        self.add(here, kept)
+        self.add(here[rising], kept)
 
-    # --- passes over chosen columns, in two parts side by side where that pays ----------------------------------
+    # --- passes over chosen columns, in parts side by side where that pays --------------------------------------
 
     def sums(self, slots: Int64, r: Float64, w: Float64, g: Float64, h: Float64) -> None:
         """g = Xᵀr and h = Σ w x² of the columns at these slots."""
         arrays = self.arrays
 
         def part(lo: int, hi: int) -> None:
-            subspace_kernels.sums(slots[lo:hi], *arrays, r, w, g[lo:hi], h[lo:hi])
+            kernels.sums(slots[lo:hi], *arrays, r, w, g[lo:hi], h[lo:hi])
 
-        self._in_parts(slots, part)
+        self.threads.map(part, self._cuts(slots, WORTH_A_THREAD))
 
     def slopes(self, slots: Int64, r: Float64, g: Float64) -> None:
         """g = Xᵀr of the columns at these slots."""
         arrays = self.arrays
 
         def part(lo: int, hi: int) -> None:
-            subspace_kernels.slopes(slots[lo:hi], *arrays, r, g[lo:hi])
+            kernels.slopes(slots[lo:hi], *arrays, r, g[lo:hi])
 
-        self._in_parts(slots, part)
+        self.threads.map(part, self._cuts(slots, WORTH_A_THREAD))
 
     def entries(self, slots: Int64) -> Int64:
         """How much work each of these columns is, in entries of a list."""
@@ -157,34 +144,21 @@ class Store:
 
         def part(lo: int, hi: int) -> Float64:
             out = np.zeros(self.n)
-            subspace_kernels.product(slots[lo:hi], *arrays, d[lo:hi], out)
+            kernels.product(slots[lo:hi], *arrays, d[lo:hi], out)
             return out
 
-        first, *others = self._in_parts(slots, part)
+        # Each part has a vector of its own, which must be worth adding up.
+        first, *others = self.threads.map(part, self._cuts(slots, max(WORTH_A_THREAD, self.n // 2)))
         for other in others:
             first += other
         return first
 
-    def _in_parts(self, slots: Int64, work: Callable[[int, int], T]) -> list[T]:
-        """The work on all slots at once, or on two parts of about as many entries; the data alone say which."""
+    def _cuts(self, slots: Int64, worth: int) -> list[int]:
+        """Where to cut these slots so that parts have as many entries each, and no fewer than `worth`."""
         ends = np.cumsum(self.entries(slots))
-        if not ends.size or ends[-1] < WORTH_TWO:
-            return [work(0, slots.size)]
-        return in_parts(slots.size, work, cut=int(np.searchsorted(ends, ends[-1] / 2)))
-
-
-def in_parts(size: int, work: Callable[[int, int], T], *, worth: int = 0, cut: int | None = None) -> list[T]:
-    """work(0, size), or from a size of `worth` on, two parts of it side by side."""
-    if size < worth:
-        return [work(0, size)]
-    cut = size // 2 if cut is None else cut
-    other = _helper().submit(work, cut, size)
-    return [work(0, cut), other.result()]
-
-
-@cache
-def _helper() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="subspace")
+        total = int(ends[-1]) if ends.size else 0
+        parts = max(1, min(self.threads.count, total // worth))
+        return [0, *(int(np.searchsorted(ends, total * k / parts)) for k in range(1, parts)), slots.size]
 
 
 class _Buffer:
@@ -210,11 +184,3 @@ class _Buffer:
             self._room = room
         self._room[self.size : need] = more
         self.size = need
-
-
-def _ranges(first: Int64, sizes: Int64) -> Int64:
-    """np.concatenate([np.arange(f, f + s) for f, s in zip(first, sizes)])"""
-    ends = np.cumsum(sizes)
-    total = int(ends[-1]) if ends.size else 0
-    ranges: Int64 = np.arange(total, dtype=np.int64) + np.repeat(first - (ends - sizes), sizes)
-    return ranges

@@ -1,0 +1,78 @@
+"""The algorithms, by name. Each is a module with
+    NAME, Options       what it is called; the dataclass it is run with
+    NEEDS               "columns", the blocks of solver/blocks.py; an algorithm by example would need "rows"
+    INTERCEPT           does a fit have an intercept unless told otherwise?
+    solve_path(blocks, problem, lambdas, options, null, start, on_round)   the solutions, each as soon as it is there
+Whoever runs one goes through `solve_path` here and asks for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from solver.algorithms import certified, paper
+from solver.blocks import Blocks
+from solver.path import PathStart, falling
+from solver.problem import Problem
+from solver.records import OnRound, Solution
+from solver.start import NullModel, null_model
+
+
+class Algorithm(Protocol):
+    """What every algorithm module has."""
+
+    NAME: str
+    NEEDS: str
+    INTERCEPT: bool
+    Options: type[Any]
+
+    def solve_path(
+        self,
+        blocks: Blocks,
+        problem: Problem,
+        lambdas: Sequence[float],
+        options: Any,
+        null: NullModel,
+        start: PathStart,
+        on_round: OnRound | None = None,
+    ) -> Iterator[Solution]: ...
+
+
+ALGORITHMS: dict[str, Algorithm] = {module.NAME: module for module in (certified, paper)}
+
+
+def find_algorithm(name: str) -> Algorithm:
+    if name not in ALGORITHMS:
+        raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {name!r}")
+    return ALGORITHMS[name]
+
+
+def algorithm_of(options: Any) -> Algorithm:
+    """The algorithm that takes these options."""
+    for algorithm in ALGORITHMS.values():
+        if type(options) is algorithm.Options:
+            return algorithm
+    raise ValueError(f"no algorithm takes {type(options).__name__}")
+
+
+def solve_path(
+    blocks: Blocks,
+    problem: Problem,
+    lambdas: Sequence[float],
+    options: Any,
+    *,
+    null: NullModel | None = None,
+    start: PathStart | None = None,
+    on_round: OnRound | None = None,
+) -> Iterator[Solution]:
+    """Solve for each λ in turn, by the algorithm of the options, and yield as soon as it is done.
+
+    null: the model at λmax, if it is known. start: to take up a path, the same lambdas, how many are done, and the last
+    coefficients.
+    """
+    if list(lambdas) != falling(lambdas):
+        raise ValueError("lambdas must fall, each value once")
+    blocks.set_penalty(problem.penalty)
+    null = null_model(blocks, problem) if null is None else null
+    yield from algorithm_of(options).solve_path(blocks, problem, lambdas, options, null, start or PathStart(), on_round)

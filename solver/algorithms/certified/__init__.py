@@ -1,0 +1,24 @@
+"""The certified mode, the default: subspace search over a working set, proved by sweeps over all features.
+
+search        the outer loop for one λ: working set, subspace search, sweep, certificate
+certificate   what is known of an iterate, and when it is good enough
+subspace      prox-Newton steps over the working set, and a dual point for the certificate
+quadratic     one quadratic model, minimised on the columns or on its Gram matrix
+gram          Gram matrices, formed and brought up to date
+gram_problem  a quadratic model with its Gram matrix at hand
+store         the driver's columns
+split         rounds split by feature, where the working set is beyond the memory for it
+span          a search over several directions at once
+tuning        the constants, with their reasons
+"""
+
+from __future__ import annotations
+
+from solver.algorithms.certified.search import solve_path
+from solver.options import DefaultOptions as Options
+
+NAME = "default"
+NEEDS = "columns"
+INTERCEPT = True
+
+__all__ = ["INTERCEPT", "NAME", "NEEDS", "Options", "solve_path"]

@@ -1,0 +1,45 @@
+"""The decorators of all kernels.
+
+numba keeps compiled kernels on disk and compiles again when the kernel's own file has changed. Kernels of this folder
+call functions of other files in it, so here the stamp of a kernel covers the whole folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba as nb
+
+# What a sum over vector lanes needs. NaN and infinity keep their meaning.
+SUMS = {"reassoc", "contract", "nsz", "arcp"}
+FOLDER = Path(__file__).parent
+
+
+def _stamp() -> tuple[Any, ...]:
+    """Times and sizes of the files of this folder."""
+    files = sorted(FOLDER.glob("*.py"))
+    return tuple((file.name, file.stat().st_mtime, file.stat().st_size) for file in files)
+
+
+_STAMP = _stamp()
+
+
+def _compile(**how: Any) -> Callable[[Callable[..., Any]], Any]:
+    # The numpy error model drops the test for division by zero, which would keep a loop from being vectorised.
+    decorate = nb.njit(nogil=True, cache=True, error_model="numpy", **how)
+
+    def compile_later(function: Callable[..., Any]) -> Any:
+        dispatcher = decorate(function)
+        files: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+        if hasattr(files, "_source_stamp"):  # private to numba: without it, the cache knows the kernel's own file only
+            files._source_stamp = (files._source_stamp, _STAMP)
+        return dispatcher
+
+    return compile_later
+
+
+kernel = _compile(fastmath=SUMS)
+exact = _compile()  # where the answer is yes or no: no sum may be reordered
+inlined = nb.njit(inline="always", fastmath=SUMS, error_model="numpy")

@@ -1,0 +1,416 @@
+"""Coordinate descent on a quadratic model with a penalty, in three forms.
+
+    cycle          the paper's cycle over all columns of a block (Algorithm 2), in the variables q and w of vectors.py
+    descend        cycles over the columns of a working set, in the residual r; w is read only where a step is made
+    descend_gram   cycles on a Gram matrix: no pass over the examples
+The penalty comes as three arrays by column: up, down, l2 (penalty.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.arrays import Float32, Float64, Int32, Int64, UInt8
+from solver.kernels.columns import DENSE, ONES, move_residual, slope_of
+from solver.kernels.compiled import inlined, kernel
+from solver.kernels.penalty import coordinate_step
+from solver.kernels.vectors import bring
+
+WELL_FILLED = 1 / 16  # share of examples in a column from which neighbours in a line of cache are often used
+
+
+# --- the paper's cycle: columns kept as lists, valued or, with data None, all ones; numba compiles each by itself ---
+
+
+@inlined
+def _sums(
+    indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, q: Float64, w: Float64
+) -> tuple[float, float]:
+    # (w * x * q).sum(), (w * x**2).sum(); the values of the column are `shift` behind its positions
+    g = 0.0
+    h = 0.0
+    for k in range(lo, hi):
+        i = np.uint32(indices[k])  # unsigned: no test for negative positions
+        if data is None:
+            g += w[i] * q[i]
+            h += w[i]
+        else:
+            x = np.float64(data[k + shift])
+            v = x * w[i]
+            g += v * q[i]
+            h += v * x
+    return g, h
+
+
+@inlined
+def _step(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, d: float, q: Float64) -> None:
+    # q -= x * d
+    for k in range(lo, hi):
+        q[np.uint32(indices[k])] -= d if data is None else d * data[k + shift]
+
+
+@kernel
+def _listed_cycle(
+    lo: Int64,
+    hi: Int64,
+    at: Int64,
+    indices: Int32,
+    data: Float32 | None,
+    first: int,
+    last: int,
+    beta: Float64,
+    up: Float64,
+    down: Float64,
+    l2: Float64,
+    nu: float,
+    q: Float64,
+    w: Float64,
+    moved: Int64,
+    dbeta: Float64,
+    count: int,
+) -> int:
+    # `cycle` over columns first:last
+    for j in range(first, last):
+        shift = at[j] - lo[j]
+        g, h = _sums(indices, data, lo[j], hi[j], shift, q, w)
+        d = coordinate_step(g, h + nu, beta[j], up[j], down[j], l2[j])
+        if d != 0.0:
+            _step(indices, data, lo[j], hi[j], shift, d, q)
+            moved[count] = j
+            dbeta[count] = d
+            count += 1
+    return count
+
+
+# --- dense columns ------------------------------------------------------------------------------------------
+
+
+@kernel
+def _dense_sums(column: Float32, q: Float64, w: Float64) -> tuple[float, float]:
+    # (w * x * q).sum(), (w * x**2).sum()
+    g = 0.0
+    h = 0.0
+    for i in range(q.size):
+        x = np.float64(column[i])
+        v = x * w[i]
+        g += v * q[i]
+        h += v * x
+    return g, h
+
+
+@kernel
+def _dense_step(column: Float32, d: float, q: Float64) -> None:
+    # q -= x * d
+    for i in range(q.size):
+        q[i] -= d * column[i]
+
+
+@kernel
+def _dense_quad_sums(X: Float32, s: int, q: Float64, w: Float64, g: Float64, H: Float64) -> None:
+    # Q = X[s : s + 4]; g[:] = Q @ (w * q); H[:] = (Q * w) @ Q.T, upper triangle
+    g0 = g1 = g2 = g3 = 0.0
+    h00 = h01 = h02 = h03 = h11 = h12 = h13 = h22 = h23 = h33 = 0.0
+    for i in range(q.size):
+        x0, x1 = np.float64(X[s, i]), np.float64(X[s + 1, i])
+        x2, x3 = np.float64(X[s + 2, i]), np.float64(X[s + 3, i])
+        v0, v1, v2, v3 = w[i] * x0, w[i] * x1, w[i] * x2, w[i] * x3
+        g0 += v0 * q[i]
+        g1 += v1 * q[i]
+        g2 += v2 * q[i]
+        g3 += v3 * q[i]
+        h00 += v0 * x0
+        h01 += v0 * x1
+        h02 += v0 * x2
+        h03 += v0 * x3
+        h11 += v1 * x1
+        h12 += v1 * x2
+        h13 += v1 * x3
+        h22 += v2 * x2
+        h23 += v2 * x3
+        h33 += v3 * x3
+    g[0], g[1], g[2], g[3] = g0, g1, g2, g3
+    H[0, 0], H[0, 1], H[0, 2], H[0, 3] = h00, h01, h02, h03
+    H[1, 1], H[1, 2], H[1, 3] = h11, h12, h13
+    H[2, 2], H[2, 3], H[3, 3] = h22, h23, h33
+
+
+@kernel
+def _dense_quad_step(X: Float32, s: int, d: Float64, q: Float64) -> None:
+    # q -= d @ X[s : s + 4]
+    d0, d1, d2, d3 = d[0], d[1], d[2], d[3]
+    for i in range(q.size):
+        q[i] -= d0 * X[s, i] + d1 * X[s + 1, i] + d2 * X[s + 2, i] + d3 * X[s + 3, i]
+
+
+@kernel
+def _dense_quad(
+    X: Float32,
+    s: int,
+    beta: Float64,
+    up: Float64,
+    down: Float64,
+    l2: Float64,
+    nu: float,
+    q: Float64,
+    w: Float64,
+    d: Float64,
+) -> None:
+    # Four coordinates in turn, for one reading of q and w: after a step on one, the slopes of those that
+    # follow are brought up to date through the four columns' own Hessian instead of through q.
+    g, H = np.empty(4), np.empty((4, 4))
+    _dense_quad_sums(X, s, q, w, g, H)
+    for a in range(4):
+        d[a] = coordinate_step(g[a], H[a, a] + nu, beta[a], up[a], down[a], l2[a])
+        for b in range(a + 1, 4):
+            g[b] -= H[a, b] * d[a]
+    if d[0] != 0.0 or d[1] != 0.0 or d[2] != 0.0 or d[3] != 0.0:
+        _dense_quad_step(X, s, d, q)
+
+
+@kernel
+def _dense_cycle(
+    X: Float32,
+    j: int,
+    beta: Float64,
+    up: Float64,
+    down: Float64,
+    l2: Float64,
+    nu: float,
+    q: Float64,
+    w: Float64,
+    moved: Int64,
+    dbeta: Float64,
+    count: int,
+) -> int:
+    # `cycle` over the rows of X, whose coefficients begin at beta[j]
+    d = np.empty(4)
+    s = 0
+    while s < X.shape[0]:
+        width = 4 if s + 4 <= X.shape[0] else 1
+        if width == 4:
+            _dense_quad(X, s, beta[j : j + 4], up[j : j + 4], down[j : j + 4], l2[j : j + 4], nu, q, w, d)
+        else:
+            g, h = _dense_sums(X[s], q, w)
+            d[0] = coordinate_step(g, h + nu, beta[j], up[j], down[j], l2[j])
+            if d[0] != 0.0:
+                _dense_step(X[s], d[0], q)
+        for a in range(width):
+            if d[a] != 0.0:
+                moved[count] = j + a
+                dbeta[count] = d[a]
+                count += 1
+        s += width
+        j += width
+    return count
+
+
+# --- over the columns of a block ----------------------------------------------------------------------------
+
+
+@kernel
+def cycle(
+    kind: UInt8,
+    lo: Int64,
+    hi: Int64,
+    at: Int64,
+    indices: Int32,
+    data: Float32,
+    dense: Float32,
+    beta: Float64,
+    up: Float64,
+    down: Float64,
+    l2: Float64,
+    nu: float,
+    working: Float64,
+    paired: Float64,
+    apart: bool,
+    moved: Int64,
+    dbeta: Float64,
+) -> tuple[int, bool]:
+    # for x, b in zip(X.T, beta): h = (w * x**2).sum() + nu; d = coordinate_step((w * x * q).sum(), h, b, ...)
+    #                             q -= x * d; where d != 0, append (j, d) to (moved, dbeta)
+    # q is in working if apart, or else in paired; returns how many moved, and where q is now. Well filled columns read
+    # it apart, thinly filled ones paired. The rows of neighbouring dense columns are neighbours.
+    n = paired.shape[0]
+    count = 0
+    first = 0
+    while first < kind.size:
+        last = first
+        entries = 0
+        while last < kind.size and kind[last] == kind[first]:
+            entries += hi[last] - lo[last]
+            last += 1
+        filled = entries > WELL_FILLED * n * (last - first)
+        if apart != (kind[first] == DENSE or filled):
+            apart = not apart
+            bring(working, paired, apart)
+        q, w = (working[0], working[1])
+        qp, wp = (paired[:, 0], paired[:, 1])
+        if kind[first] == DENSE:
+            X = dense[at[first] : at[first] + last - first]
+            count = _dense_cycle(X, first, beta, up, down, l2, nu, q, w, moved, dbeta, count)
+        elif kind[first] == ONES:
+            if apart:
+                count = _listed_cycle(
+                    lo, hi, at, indices, None, first, last, beta, up, down, l2, nu, q, w, moved, dbeta, count
+                )
+            else:
+                count = _listed_cycle(
+                    lo, hi, at, indices, None, first, last, beta, up, down, l2, nu, qp, wp, moved, dbeta, count
+                )
+        elif apart:
+            count = _listed_cycle(
+                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, q, w, moved, dbeta, count
+            )
+        else:
+            count = _listed_cycle(
+                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, qp, wp, moved, dbeta, count
+            )
+        first = last
+    return count, apart
+
+
+# --- over a working set ---------------------------------------------------------------------------------------------
+
+
+@kernel
+def _four_slopes_and_hessian(dense: Float32, rows: Int64, r: Float64, w: Float64, g: Float64, H: Float64) -> None:
+    # X = dense[rows]; g[:] = X @ r; H[:] = (X * w) @ X.T, above the diagonal
+    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
+    ga = gb = gc = gd = 0.0
+    ab = ac = ad = bc = bd = cd = 0.0
+    for i in range(r.size):
+        xa, xb, xc, xd = np.float64(a[i]), np.float64(b[i]), np.float64(c[i]), np.float64(d[i])
+        ga += xa * r[i]
+        gb += xb * r[i]
+        gc += xc * r[i]
+        gd += xd * r[i]
+        va, vb, vc = w[i] * xa, w[i] * xb, w[i] * xc
+        ab += va * xb
+        ac += va * xc
+        ad += va * xd
+        bc += vb * xc
+        bd += vb * xd
+        cd += vc * xd
+    g[0], g[1], g[2], g[3] = ga, gb, gc, gd
+    H[0, 1], H[0, 2], H[0, 3], H[1, 2], H[1, 3], H[2, 3] = ab, ac, ad, bc, bd, cd
+
+
+@kernel
+def _move_by_four(dense: Float32, rows: Int64, steps: Float64, r: Float64, w: Float64) -> None:
+    # r -= w * (dense[rows].T @ steps)
+    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
+    p, q, u, v = steps[0], steps[1], steps[2], steps[3]
+    for i in range(r.size):
+        r[i] -= w[i] * ((p * np.float64(a[i]) + q * np.float64(b[i])) + (u * np.float64(c[i]) + v * np.float64(d[i])))
+
+
+@kernel
+def descend(
+    chosen: Int64,
+    kind: UInt8,
+    lo: Int64,
+    hi: Int64,
+    at: Int64,
+    indices: Int32,
+    data: Float32,
+    dense: Float32,
+    beta: Float64,
+    h: Float64,
+    up: Float64,
+    down: Float64,
+    l2: Float64,
+    r: Float64,
+    w: Float64,
+    d: Float64,
+    order: Int64,
+    count: int,
+    slack: float,
+) -> tuple[int, float, float]:
+    # One cycle of coordinate descent on the quadratic model, over order[:count]; d and r are changed in place.
+    # A coordinate that stays at zero with `slack` to spare is moved behind the others. Returned: how many were not,
+    # the largest step in units of the slope, and what the model fell by, at least.
+    # Of dense columns four share a reading of r and w: a step on one changes the slopes of those that follow through
+    # the four columns' own Hessian, before it changes r.
+    decrease = 0.0
+    worst = 0.0
+    kept = 0
+    here, rows = np.empty(4, np.int64), np.empty(4, np.int64)
+    g, H, steps = np.empty(4), np.empty((4, 4)), np.empty(4)
+    c = 0
+    while c < count:
+        here[0], width = order[c], 1
+        while width < 4 and c + width < count and kind[chosen[here[width - 1]]] == DENSE:
+            here[width] = order[c + width]
+            width += 1
+        s = chosen[here[0]]
+        if width == 4 and kind[chosen[here[3]]] == DENSE:
+            for e in range(4):
+                rows[e] = at[chosen[here[e]]]
+            _four_slopes_and_hessian(dense, rows, r, w, g, H)
+        else:
+            width = 1
+            g[0] = slope_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r)
+        moved = False
+        for e in range(width):
+            j = here[e]
+            steps[e] = 0.0
+            b = beta[j] + d[j]
+            if b == 0.0 and slack - down[j] < g[e] < up[j] - slack:
+                continue
+            order[c + e] = order[kept]
+            order[kept] = j
+            kept += 1
+            step = coordinate_step(g[e], h[j], b, up[j], down[j], l2[j])
+            if step == 0.0:
+                continue
+            worst = max(worst, abs(step) * h[j])
+            decrease += 0.5 * (h[j] + l2[j]) * step * step
+            d[j] = 0.0 - beta[j] if step == -b else d[j] + step
+            steps[e] = step
+            moved = True
+            for other in range(e + 1, width):
+                g[other] -= H[e, other] * step
+        if moved and width == 4:
+            _move_by_four(dense, rows, steps, r, w)
+        elif moved:
+            move_residual(kind[s], lo[s], hi[s], at[s], indices, data, dense, steps[0], r, w)
+        c += width
+    return kept, worst, decrease
+
+
+# --- on a Gram matrix -----------------------------------------------------------------------------------------------
+
+
+@kernel
+def descend_gram(
+    G: Float64,
+    q: Float64,
+    beta: Float64,
+    d: Float64,
+    up: Float64,
+    down: Float64,
+    limit: int,
+    share: float,
+    least: float,
+) -> tuple[int, float]:
+    # Cycles of coordinate descent on 0.5 * d @ G @ d - g @ d + the penalty of beta + d, with q = g - G @ d, until one
+    # gains less than `share` of all gained, or `least`. Returned: cycles, and the last one's gain. l2 is part of G.
+    total = 0.0
+    gain = 0.0
+    for cycle in range(limit):
+        gain = 0.0
+        for j in range(q.size):
+            h = G[j, j]
+            b = beta[j] + d[j]
+            step = coordinate_step(q[j], h, b, up[j], down[j], 0.0)
+            if step == 0.0:
+                continue
+            gain += 0.5 * h * step * step
+            d[j] = 0.0 - beta[j] if step == -b else d[j] + step
+            for i in range(q.size):
+                q[i] -= G[j, i] * step
+        total += gain
+        if gain <= max(share * total, least):
+            return cycle + 1, gain
+    return limit, gain

@@ -1,0 +1,106 @@
+"""Vectors over examples: sums, steps, and the change of variables of the paper's sub-problem.
+
+Vectors over examples
+    margins       m = Xβ
+    working       (2, n): the residual r, or in a cycle q = z − Δm, and the weight w
+    paired        (n, 2): q and w side by side, so that one random access fetches both: for thinly filled columns
+    dmargins      Δm = X Δβ
+
+In a cycle the sub-problem is kept in the paper's own form, q = z − Δm with z = r / w. The sums of eq. (beta-update) are
+    Σ w x (q + βⱼ x) = g + βⱼ h,    g = Σ w x q,    h = Σ w x²  (+ ν, which acts on Δβ)
+and a step d on coordinate j is q −= x d: one vector is written, at the positions of the column, and Δm is z − q in the
+end. z grows without bound where an example is misclassified beyond doubt, and Δm would lose its digits there, so w is
+held at 1e-6 |r| at least: |z| stays below 1e6, Δm exact to 1e-10.
+"""
+
+from __future__ import annotations
+
+from solver.arrays import Float64
+from solver.kernels.compiled import inlined, kernel
+
+LEAST_CURVATURE = 1e-6  # of |r|: a cycle holds w above it
+
+
+@kernel
+def move(margins: Float64, alpha: float, dmargins: Float64) -> None:
+    # margins += alpha * dmargins
+    for i in range(margins.size):
+        margins[i] += alpha * dmargins[i]
+
+
+@kernel
+def add(total: Float64, part: Float64) -> None:
+    # total += part
+    for i in range(total.size):
+        total[i] += part[i]
+
+
+@kernel
+def begin_cycle(working: Float64, paired: Float64, dmargins: Float64) -> None:
+    # w = np.maximum(w, 1e-6 * abs(r)); z = r / w, 0 where w is; working = np.stack([z, w]); paired = working.T; dm = z
+    for i in range(dmargins.size):
+        r = working[0, i]
+        w = max(working[1, i], LEAST_CURVATURE * abs(r))
+        z = r / w if w > 0.0 else 0.0
+        working[0, i], working[1, i] = z, w
+        paired[i, 0], paired[i, 1] = z, w
+        dmargins[i] = z
+
+
+@kernel
+def end_cycle(working: Float64, paired: Float64, apart: bool, dmargins: Float64) -> None:
+    # dm = z - q
+    for i in range(dmargins.size):
+        dmargins[i] -= working[0, i] if apart else paired[i, 0]
+
+
+@inlined
+def bring(working: Float64, paired: Float64, apart: bool) -> None:
+    # Bring q to where the next columns look for it: to working if apart, or else to paired.
+    for i in range(paired.shape[0]):
+        if apart:
+            working[0, i] = paired[i, 0]
+        else:
+            paired[i, 0] = working[0, i]
+
+
+@kernel
+def curvature(working: Float64, dmargins: Float64) -> float:
+    # (w * dm**2).sum(), which is Δβᵀ H Δβ over the features that make up dm
+    total = 0.0
+    for i in range(dmargins.size):
+        total += working[1, i] * dmargins[i] * dmargins[i]
+    return total
+
+
+@kernel
+def model_loss(start: Float64, r: Float64, w: Float64) -> float:
+    # dm = (start - r) / w; (0.5 * w * dm**2 - start * dm).sum()
+    total = 0.0
+    for i in range(r.size):
+        if w[i] > 0.0:
+            dm = (start[i] - r[i]) / w[i]
+            total += (0.5 * w[i] * dm - start[i]) * dm
+    return total
+
+
+@kernel
+def energy(r: Float64, w: Float64) -> float:
+    # (r[w > 0]**2 / w[w > 0]).sum()
+    total = 0.0
+    for i in range(r.size):
+        if w[i] > 0.0:
+            total += r[i] * r[i] / w[i]
+    return total
+
+
+@kernel
+def move_coefficients(beta: Float64, alpha: float, index: Float64, dbeta: Float64) -> int:
+    # before = np.count_nonzero(beta); beta[index] += alpha * dbeta; return np.count_nonzero(beta) - before
+    gained = 0
+    for i in range(index.size):
+        old = beta[index[i]]
+        new = old + alpha * dbeta[i]
+        beta[index[i]] = new
+        gained += int(new != 0.0) - int(old != 0.0)
+    return gained

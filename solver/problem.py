@@ -1,0 +1,122 @@
+"""The problem: f(β) = Σᵢ sᵢ ℓ(yᵢ, mᵢ) + penalty(β), m = Xβ (+ intercept). The one place that adds loss and penalty.
+
+`Problem` is what never changes: examples, loss, penalty, whether there is an intercept. `Objective` is f at one λ over
+some coordinates. What changes in the iteration (β, margins) is passed in.
+
+The dual of f is max D(u) − conjugate(Xᵀr): with the residual r at some margins as the dual point, a lower bound of f.
+The L1 part asks for |xⱼᵀr| ≤ thresholdⱼ, which r scaled down satisfies; the L2 part makes that a price instead.
+Unpenalised features ask for xⱼᵀr = 0, which margins must satisfy before they come here (free.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from solver.arrays import Coefficients, Float64, Int64
+from solver.kernels import penalty as penalty_kernels
+from solver.losses import Loss, find_loss
+from solver.penalty import Penalty, Terms, Violation
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Targets and weights of the examples, as the kernels of the loss read them."""
+
+    loss: Loss = field(repr=False)
+    encoded: Float64 = field(repr=False)
+
+    @classmethod
+    def of(cls, targets: ArrayLike, weights: ArrayLike | None = None, loss: str = "logistic") -> Examples:
+        found = find_loss(loss)
+        return cls(found, found.encode(targets, weights))
+
+    def __reduce__(self) -> tuple[object, ...]:  # modules do not travel
+        return _examples, (self.loss.NAME, self.encoded)
+
+    @property
+    def n(self) -> int:
+        return int(self.encoded.shape[-1])
+
+    @property
+    def weights(self) -> Float64:
+        return self.loss.weights(self.encoded)
+
+    def value(self, margins: Float64) -> float:
+        """L."""
+        return float(self.loss.value(margins, self.encoded))
+
+    def residuals(self, margins: Float64, working: Float64, least: float = 0.0) -> None:
+        """working = (r, w) at these margins; a weight is at least this share of the example's own."""
+        self.loss.residuals(margins, self.encoded, least, working)
+
+    def slope_along(self, margins: Float64, dmargins: Float64) -> float:
+        return float(self.loss.slope_along(margins, dmargins, self.encoded))
+
+    def values_along(self, margins: Float64, dmargins: Float64, alphas: Float64) -> Float64:
+        out = np.empty(alphas.size)
+        self.loss.values_along(margins, dmargins, self.encoded, alphas, out)
+        return out
+
+    def dual_value(self, margins: Float64, scale: float) -> float:
+        return float(self.loss.dual_value(margins, self.encoded, scale))
+
+
+def _examples(loss: str, encoded: Float64) -> Examples:
+    return Examples(find_loss(loss), encoded)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Examples and penalty of a fit. The intercept, if there is one, is a coordinate past the last feature."""
+
+    examples: Examples
+    penalty: Penalty
+    intercept: bool = False
+
+    @property
+    def coordinates(self) -> int:
+        """Features, and the intercept."""
+        return self.penalty.size + self.intercept
+
+    @property
+    def free(self) -> Int64:
+        """The coordinates that are not penalised."""
+        own = np.full(int(self.intercept), self.penalty.size, np.int64)
+        return np.concatenate((self.penalty.free, own))
+
+    def at(self, lam: float, position: Int64 | None = None) -> Objective:
+        """f at λ, over these coordinates or over all."""
+        where = np.arange(self.coordinates) if position is None and self.intercept else position
+        return Objective(self.examples, lam, self.penalty.at(lam, where))
+
+    def value(self, margins: Float64, beta: Coefficients, lam: float) -> float:
+        """f."""
+        return self.at(lam, beta.position).value(margins, beta.value)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """f at λ over some coordinates, those of `terms`; the others are held."""
+
+    examples: Examples
+    lam: float
+    terms: Terms
+
+    def value(self, margins: Float64, beta: Float64) -> float:
+        return self.examples.value(margins) + self.terms.value(beta)
+
+    def penalty_changes(self, beta: Float64, dbeta: Coefficients, alphas: Float64) -> Float64:
+        """What the penalty rises by from β to β + αΔβ, for each α."""
+        out = np.empty(alphas.size)
+        penalty_kernels.changes_along(beta, *dbeta, *self.terms, alphas, out)
+        return out
+
+    def dual_value(self, margins: Float64, violation: Violation) -> float:
+        """What no f falls below. `violation` is that of all features at the residual of these margins."""
+        scaled = self.examples.dual_value(margins, min(1.0, 1.0 / violation.ratio) if violation.ratio > 0.0 else 1.0)
+        if violation.ratio <= 1.0 or not np.isfinite(violation.conjugate):
+            return scaled
+        return max(scaled, self.examples.dual_value(margins, 1.0) - violation.conjugate)
