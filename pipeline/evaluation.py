@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -22,7 +22,7 @@ from distributed import Client
 
 from pipeline.metrics import metrics_of
 from pipeline.model import PathModel, best_of
-from pipeline.run import CLAIM
+from pipeline.run_record import EvaluationRecord, claimed_run
 from pipeline.scoring import (
     MIXED_FILES,
     Reading,
@@ -34,12 +34,10 @@ from pipeline.scoring import (
     find_sources,
     source_identity,
 )
-from pipeline.stored import METRICS, PATH, RUN_JSON
+from pipeline.stored import METRICS, PATH
 from transforms import Dataset, UserError
-from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
-from transforms.schema import write_sealed
 from transforms.storage import StorageOptions, explained, open_storage, whole_file
 
 THREADS = min(CPU_COUNT, 4)
@@ -79,7 +77,7 @@ def evaluate(
     options, progress = StorageOptions(storage_options or {}), progress or NoProgress()
     PathModel.load(run, options)  # a folder that is no run is left alone
     # No fit may write the run's files meanwhile: each would undo what the other wrote.
-    with claimed(run, options, f"{open_storage(run, options)[1]}/{CLAIM}") as keeper:
+    with claimed_run(run, options) as stored:
         model = PathModel.load(run, options)
         best_of(model.path, metric)
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
@@ -91,15 +89,12 @@ def evaluate(
                 store.add(scored)
             rows = _judge(model, store, progress)
         result = Evaluation(rows, metric, best_of(rows, metric), tally, store.weights is not None)
-        fs, path = open_storage(run, options)
-        keeper.claim.check(fs)
         # A run that is cut off here says of no metrics that they are of other data.
-        about = {name: value for name, value in model.about.items() if name != "evaluation"}
-        write_sealed(fs, f"{path}/{RUN_JSON}", about)
+        stored.update(lambda record: replace(record, evaluation=None))
         _write_path(run, options, rows)
-        seconds = model.about.get("seconds", {}) | {"evaluate": perf_counter() - started}
-        facts = {"evaluation": _about(result, sources, reading), "seconds": seconds}
-        write_sealed(fs, f"{path}/{RUN_JSON}", about | facts)
+        judged = _judged(result, sources, reading)
+        seconds = {"evaluate": perf_counter() - started}
+        stored.update(lambda record: replace(record, evaluation=judged, seconds={**record.seconds, **seconds}))
     return result
 
 
@@ -203,7 +198,7 @@ def _refuse_infinite(metrics: dict[str, Any], where: str) -> None:
 
 def _fraction(model: PathModel, sources: Sequence[Source]) -> float:
     """What was held out when the run's data set was made."""
-    fraction = model.about["dataset"].get("hold_out")
+    fraction = model.record.dataset.hold_out
     if fraction is None:
         raise UserError(
             f"{model.name}: no examples were held out when its data set was made: pass test data without --held-out, "
@@ -214,23 +209,23 @@ def _fraction(model: PathModel, sources: Sequence[Source]) -> float:
             raise UserError(
                 f"{source.name}: a data set does not hold what was held out: pass the text it was made from"
             )
-    return float(fraction)
+    return fraction
 
 
-def _about(result: Evaluation, sources: Sequence[Source], reading: Reading) -> dict[str, Any]:
+def _judged(result: Evaluation, sources: Sequence[Source], reading: Reading) -> EvaluationRecord:
     """What run.json says of the evaluation."""
-    return {
-        "inputs": [identity for source in sources for identity in source_identity(source)],
-        "held_out": reading.held_out,
-        "on_bad_line": reading.on_bad_line,
-        "bad_lines": result.tally.bad_lines,
-        "examples": result.tally.examples,
-        "nonzeros": result.tally.nonzeros,
-        "unseen_nonzeros": result.tally.unseen,
-        "weighted": result.weighted,
-        "metric": result.metric,
-        "best": result.best,
-    }
+    return EvaluationRecord(
+        inputs=[identity for source in sources for identity in source_identity(source)],
+        held_out=reading.held_out,
+        on_bad_line=reading.on_bad_line,
+        bad_lines=result.tally.bad_lines,
+        examples=result.tally.examples,
+        nonzeros=result.tally.nonzeros,
+        unseen_nonzeros=result.tally.unseen,
+        weighted=result.weighted,
+        metric=result.metric,
+        best=result.best,
+    )
 
 
 def _write_path(run: str, options: StorageOptions, rows: list[dict[str, Any]]) -> None:

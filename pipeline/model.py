@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from pipeline import export
 from pipeline.margins import labels_of, margins_of, probabilities_of
-from pipeline.stored import METRICS, PATH, read_about, read_path_rows, read_weights
+from pipeline.run_record import RunRecord, read_run_record
+from pipeline.stored import METRICS, PATH, read_path_rows, read_weights
 from transforms import UserError
 from transforms.storage import StorageOptions, display, open_storage, redact
 
@@ -31,7 +32,7 @@ class PathModel:
     """
 
     url: str  # may hold a password: show `name` instead
-    about: dict[str, Any]  # run.json
+    record: RunRecord  # run.json
     path: list[dict[str, Any]]  # path.parquet, a row per λ
     starts: np.ndarray  # coefficients of λ k are starts[k] to starts[k + 1]
     features: np.ndarray  # int64, rising within a λ
@@ -43,12 +44,12 @@ class PathModel:
     def load(cls, url: str, storage_options: dict[str, Any] | None = None) -> PathModel:
         """Read the run folder at `url`. Raises UserError if it is missing, damaged, or of another version."""
         fs, path = open_storage(url, StorageOptions(storage_options or {}))
-        about = read_about(fs, path)
+        record = read_run_record(fs, path)
         rows = read_path_rows(fs, path)
         if not rows:
             raise UserError(f"{display(fs, path)}/{PATH}: no λ is done yet: continue the run or fit again")
-        found = read_weights(fs, path, rows, about["dataset"]["index_base"])
-        return cls(url, about, rows, found.starts, found.features, found.weights)
+        found = read_weights(fs, path, rows, record.dataset.index_base)
+        return cls(url, record, rows, found.starts, found.features, found.weights)
 
     def __repr__(self) -> str:
         return f"PathModel({self.name!r}: {len(self)} models, up to {max(np.diff(self.starts)):,} nonzeros)"
@@ -62,19 +63,23 @@ class PathModel:
         return redact(self.url)
 
     @property
+    def about(self) -> dict[str, Any]:
+        """run.json as it is stored."""
+        return self.record.to_json()
+
+    @property
     def lambdas(self) -> np.ndarray:
         return np.array([row["lambda"] for row in self.path])
 
     @property
     def index_base(self) -> int:
         """Whether feature ids count from 0 or from 1."""
-        return int(self.about["dataset"]["index_base"])
+        return int(self.record.dataset.index_base)
 
     @property
     def label_map(self) -> dict[str, float]:
         """The labels of the input that stand for "-1" and "+1"."""
-        labels: dict[str, float] = self.about["dataset"]["label_map"]
-        return labels
+        return self.record.dataset.label_map.to_json()
 
     @property
     def classes(self) -> np.ndarray:
@@ -91,8 +96,8 @@ class PathModel:
 
         metric: by default the one that the evaluation was asked for.
         """
-        metric = metric or self.about.get("evaluation", {}).get("metric", METRICS[0])
-        return best_of(self.path, metric)
+        judged = self.record.evaluation
+        return best_of(self.path, metric or (judged.metric if judged else METRICS[0]))
 
     def coefficients(self, lambda_index: int) -> tuple[np.ndarray, np.ndarray]:
         """Feature ids, rising, and their weights."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transforms.dataset import DATASET_JSON, Dataset, Partition
+from transforms.dataset import Dataset, Partition
+from transforms.dataset_record import DATASET_JSON
 from transforms.errors import DatasetError
 from transforms.labels import LABELS_PARQUET
 from transforms.progress import NoProgress, Progress

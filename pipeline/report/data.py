@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.model import PathModel, best_of
+from pipeline.run_record import RunRecord
 from pipeline.stored import METRICS, read_trace
 from transforms.storage import StorageOptions, open_storage
 
@@ -24,8 +25,9 @@ class RunData:
     names: dict[int, str]  # feature id -> name
 
     @property
-    def about(self) -> dict[str, Any]:
-        return self.model.about
+    def record(self) -> RunRecord:
+        """run.json."""
+        return self.model.record
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -33,17 +35,16 @@ class RunData:
 
     @property
     def complete(self) -> bool:
-        return bool(self.about.get("complete"))
+        return self.record.complete
 
     @property
     def planned(self) -> int | None:
         """How many λ the run is to have, once that is known."""
-        lambdas = self.about.get("lambdas")
-        return len(lambdas) if lambdas else None
+        return len(self.record.lambdas) if self.record.lambdas else None
 
     @property
     def lambda_max(self) -> float | None:
-        return self.about.get("lambda_max")
+        return self.record.lambda_max
 
     @property
     def metrics(self) -> list[str]:
@@ -53,7 +54,7 @@ class RunData:
     @property
     def metric(self) -> str | None:
         """What the best is best by: what the evaluation was asked for, where it is defined."""
-        asked = self.about.get("evaluation", {}).get("metric", METRICS[0])
+        asked = self.record.evaluation.metric if self.record.evaluation else METRICS[0]
         return asked if asked in self.metrics else next(iter(self.metrics), None)
 
     @property
@@ -68,7 +69,7 @@ class RunData:
     @property
     def searches(self) -> str:
         """What the driver does between two sweeps of the blocks."""
-        return "line search" if self.about["options"].get("algorithm") == "paper" else "subspace search"
+        return "line search" if self.record.options.get("algorithm") == "paper" else "subspace search"
 
     def name_of(self, feature: int) -> str:
         return self.names.get(feature, f"feature {feature}")

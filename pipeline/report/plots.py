@@ -264,7 +264,7 @@ def _gap_plot(data: RunData, columns: dict[str, list[Any]], gaps: list[float | N
     plot = new_figure("round, counted over all λ", "relative gap", y_log=True)
     _round_lines(plot, columns, "gap", "--s1", joined=False)
     add_hover(plot, _round_tooltip(), "mouse")
-    options = data.about["options"]
+    options = data.record.options
     limit = options.get("gap") or options.get("max_gap")
     asked = ""
     if limit:
@@ -351,7 +351,7 @@ def plot_stages(data: RunData) -> Plot:
     bars.tags = ["--s2", "stage"]
     add_hover(plot, tooltip_of("@stage", [("time", "@text")]), "mouse")
     listed = ", ".join(f"{name} {fmt.duration(seconds)}" for name, seconds in stages.items())
-    told = "fit" in (data.about.get("seconds") or {})
+    told = "fit" in data.record.seconds
     return Plot(
         "stages",
         "Time of each stage",
