@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dask.system import CPU_COUNT
 from distributed import Client
 
-from pipeline.metrics import metrics_of
+from pipeline.metrics import metric_names, metrics_for, metrics_of
 from pipeline.model import PathModel, best_of
 from pipeline.run_record import EvaluationRecord, claimed_run
 from pipeline.scoring import (
@@ -34,11 +34,11 @@ from pipeline.scoring import (
     find_sources,
     source_identity,
 )
-from pipeline.stored import METRICS, PATH
+from pipeline.stored import PATH, judged_schema
 from transforms import Dataset, UserError
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
-from transforms.storage import StorageOptions, explained, open_storage, whole_file
+from transforms.storage import StorageOptions, explained, whole_file
 
 THREADS = min(CPU_COUNT, 4)
 
@@ -58,7 +58,7 @@ def evaluate(
     run: str,
     inputs: str | Sequence[str],
     *,
-    metric: str = METRICS[0],
+    metric: str | None = None,
     held_out: bool = False,
     on_bad_line: str = "raise",
     max_line_bytes: int = MAX_LINE,
@@ -68,6 +68,7 @@ def evaluate(
 ) -> Evaluation:
     """Judge every model of a run by test data (LIBSVM text, data sets), and store the metrics in the run.
 
+    metric: what the best model is best by; by default the first for the kind of labels, AUPRC.
     Labels mean what they meant in training. Where the examples carry weights, metrics are weighted.
     held_out: the inputs are the text that the training data were converted from, and only the examples count that were
     held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them; a line
@@ -79,7 +80,8 @@ def evaluate(
     # No fit may write the run's files meanwhile: each would undo what the other wrote.
     with claimed_run(run, options) as stored:
         model = PathModel.load(run, options)
-        best_of(model.path, metric)
+        metric = metric or metric_names(model.label_kind)[0]
+        best_of(model.path, metric, model.label_kind)
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
         reading = Reading(_fraction(model, sources) if held_out else None, on_bad_line, max_line_bytes)
         tally = Tally()
@@ -88,7 +90,7 @@ def evaluate(
             for scored in scorer.score(sources):
                 store.add(scored)
             rows = _judge(model, store, progress)
-        result = Evaluation(rows, metric, best_of(rows, metric), tally, store.weights is not None)
+        result = Evaluation(rows, metric, best_of(rows, metric, model.label_kind), tally, store.weights is not None)
         # A run that is cut off here says of no metrics that they are of other data.
         stored.update(lambda record: replace(record, evaluation=None))
         _write_path(run, options, rows)
@@ -177,15 +179,17 @@ def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dic
     progress.phase("judge", len(model), "models")
     rows = []
     with ThreadPoolExecutor(THREADS) as pool:
-        results = pool.map(lambda k: metrics_of(store.margins(k), store.labels, store.weights), range(len(model)))
+        kind = model.label_kind
+        results = pool.map(lambda k: metrics_of(store.margins(k), store.labels, store.weights, kind), range(len(model)))
         for row, metrics in zip(model.path, results, strict=True):
             _refuse_infinite(metrics, f"{model.name}: model {row['index']}")
             rows.append(row | metrics)
             progress.advance(1)
-    if rows[0]["auc"] is None:
+    undefined = [metric.label for metric in metrics_for(kind) if rows[0][metric.name] is None]
+    if undefined and (store.labels == store.labels[0]).all():
         label = model.label_map["+1" if store.labels[0] > 0 else "-1"]
-        what = "AUC is" if label == model.label_map["+1"] else "AUPRC and AUC are"
-        warnings.warn(f"every test example has the label {label:g}: {what} undefined", stacklevel=3)
+        what = f"{' and '.join(undefined)} {'is' if len(undefined) == 1 else 'are'} undefined"
+        warnings.warn(f"every test example has the label {label:g}: {what}", stacklevel=3)
     return rows
 
 
@@ -230,12 +234,6 @@ def _judged(result: Evaluation, sources: Sequence[Source], reading: Reading) -> 
 
 def _write_path(run: str, options: StorageOptions, rows: list[dict[str, Any]]) -> None:
     """path.parquet with the metrics as its last columns."""
-    table = pa.Table.from_pylist(rows)
-    # Python's whole numbers and numbers that are all missing have lost their types.
-    fs, path = open_storage(run, options)
-    with fs.open(f"{path}/{PATH}", "rb") as file:
-        known = {field.name: field.type for field in pq.read_schema(file)}
-    known |= dict.fromkeys(METRICS, pa.float64())
-    table = table.cast(pa.schema([(name, known[name]) for name in table.column_names]))
+    table = pa.Table.from_pylist(rows, schema=judged_schema(rows))
     with whole_file(f"{run.rstrip('/')}/{PATH}", options) as file:
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)

@@ -11,15 +11,14 @@ import scipy.sparse as sp
 
 from pipeline import export
 from pipeline.margins import labels_of, margins_of, probabilities_of
+from pipeline.metrics import BINARY, find_metric, metric_names
 from pipeline.run_record import RunRecord, read_run_record
-from pipeline.stored import METRICS, PATH, read_path_rows, read_weights
+from pipeline.stored import PATH, read_path_rows, read_weights
 from transforms import UserError
 from transforms.storage import StorageOptions, display, open_storage, redact
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
-
-LOWER_IS_BETTER = ("log_loss",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,8 +95,18 @@ class PathModel:
 
         metric: by default the one that the evaluation was asked for.
         """
+        return best_of(self.path, metric or self.metric, self.label_kind)
+
+    @property
+    def label_kind(self) -> str:
+        """What the labels are: "binary"."""
+        return self.record.label_kind
+
+    @property
+    def metric(self) -> str:
+        """What an evaluation was asked to find the best by, or would be by default."""
         judged = self.record.evaluation
-        return best_of(self.path, metric or (judged.metric if judged else METRICS[0]))
+        return judged.metric if judged else metric_names(self.label_kind)[0]
 
     def coefficients(self, lambda_index: int) -> tuple[np.ndarray, np.ndarray]:
         """Feature ids, rising, and their weights."""
@@ -153,10 +162,11 @@ class PathModel:
         return lambda_index % len(self)
 
 
-def best_of(rows: Sequence[dict[str, Any]], metric: str) -> int | None:
+def best_of(rows: Sequence[dict[str, Any]], metric: str, kind: str = BINARY) -> int | None:
     """The row with the best value of a metric, the first of equals: the sparsest. None if no row has one."""
-    if metric not in METRICS:
-        raise UserError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-    sign = -1 if metric in LOWER_IS_BETTER else 1
+    names = metric_names(kind)
+    if metric not in names:
+        raise UserError(f"metric must be one of {', '.join(names)}, got {metric!r}")
+    sign = 1 if find_metric(metric).higher_is_better else -1
     values = [(sign * row[metric], -k) for k, row in enumerate(rows) if row.get(metric) is not None]
     return -max(values)[1] if values else None

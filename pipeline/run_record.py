@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Self
 
-from pipeline.stored import CLAIM, METRICS, RUN_JSON
+from pipeline.metrics import BINARY, metric_names
+from pipeline.stored import CLAIM, RUN_JSON
 from transforms import Dataset, UserError, __version__
 from transforms.claim import Claim, claimed
 from transforms.dataset_record import LABEL_MAP
@@ -109,6 +110,11 @@ class RunRecord(Record):
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
         return cls(dataset=DatasetIdentity.of(dataset), options=plain, versions=_versions(), seconds=dict(seconds))
 
+    @property
+    def label_kind(self) -> str:
+        """What the labels are, and so which metrics the models are judged by."""
+        return BINARY
+
 
 def _versions() -> dict[str, str]:
     names = ("dask", "distributed", "numba", "numpy", "pyarrow")
@@ -176,6 +182,10 @@ def _option(value: Any, place: str) -> None:
         refuse(place, "a single value", value)
 
 
+def _metric(value: Any, place: str) -> None:
+    text(choices=metric_names())(value, place)
+
+
 _DATASET = record(
     {
         "path": text(),
@@ -196,7 +206,7 @@ _EVALUATION = record(
         "nonzeros": whole(),
         "unseen_nonzeros": optional(whole()),
         "weighted": flag,
-        "metric": text(choices=METRICS),
+        "metric": _metric,
     },
     {
         "held_out": optional(SHARE),

@@ -22,11 +22,12 @@ from pipeline.blocks import Placement
 from pipeline.display import Display
 from pipeline.evaluation import evaluate
 from pipeline.fit import fit_path
+from pipeline.metrics import METRICS, metrics_in
 from pipeline.report.write import write_report
 from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
 from pipeline.scoring import Source, find_sources, source_identity
-from pipeline.stored import METRICS, PATH, REPORT, RUN_JSON
+from pipeline.stored import PATH, REPORT, RUN_JSON
 from solver import RoundRecord, Solution
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
 from transforms.dataset_record import DATASET_JSON
@@ -60,7 +61,7 @@ class PipelineOptions:
     validation_fraction: float | None = None
     convert: dict[str, Any] = field(default_factory=dict)  # arguments of convert_libsvm
     fit: dict[str, Any] = field(default_factory=dict)  # arguments of fit_path
-    metric: str = METRICS[0]
+    metric: str = METRICS[0].name
     feature_names: str | None = field(default=None, repr=False)
     overwrite: bool = False  # do again what was done from other inputs or with other options
 
@@ -261,7 +262,7 @@ class _Pipeline:
         stored = self.evaluation()
         rows = read_path(self.output, self.storage)
         same = stored is not None and _identity(stored) == _identity(judges)
-        todo = not same or any(METRICS[0] not in row for row in rows)
+        todo = not same or not metrics_in(rows)
         if todo:
             self.display.stage("evaluate")
             evaluate(

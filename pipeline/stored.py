@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from pipeline.metrics import metric_names, metrics_in, stored_metrics
 from transforms import UserError
 from transforms.dataset import UNREADABLE, one_line
 from transforms.schema import Mismatch, shown
@@ -24,7 +25,6 @@ REPORT = "report.html"
 CLAIM = "claim.json"
 LARGEST_LAMBDA = 1e100  # float32 values and weights cannot make a λ that matters larger, nor smaller than its inverse
 LONGEST_SECONDS = 1e10  # 300 years
-METRICS = ("auprc", "auc", "log_loss", "accuracy")
 
 PATH_SCHEMA = pa.schema(
     [
@@ -56,7 +56,6 @@ TRACE_SCHEMA = pa.schema(
 )
 # Columns that earlier versions did not write, and those that an evaluation adds.
 _MAY_LACK = ("gap", "line_search_seconds", "converged", "relative_decrease", "alpha")
-_METRIC_FIELDS = [pa.field(name, pa.float64()) for name in METRICS]
 
 
 def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
@@ -71,16 +70,23 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
         if not ((lambdas > 1 / LARGEST_LAMBDA).all() and (lambdas < LARGEST_LAMBDA).all()):
             raise Mismatch(f"lambda must be from {1 / LARGEST_LAMBDA:g} to {LARGEST_LAMBDA:g}")
         _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds", "line_search_seconds"))
-        judged = [name for name in METRICS if name in table.column_names]
-        if judged and len(judged) < len(METRICS):
-            raise Mismatch(f"of {', '.join(METRICS)} it has only {', '.join(judged)}")
+        judged = [name for name in metric_names() if name in table.column_names]
         for name in ("gap", *judged):
             if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
-        found: list[dict[str, Any]] = table.to_pylist()
-        return found
+        missing = {metric.name: None for metric in stored_metrics(judged) if metric.name not in judged}
+        return [row | missing for row in table.to_pylist()]
 
-    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_METRIC_FIELDS)
+    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_metric_fields(metric_names()))
+
+
+def judged_schema(rows: Sequence[dict[str, Any]]) -> pa.Schema:
+    """The columns of path.parquet when rows have been judged: the metrics come last."""
+    return pa.schema([*PATH_SCHEMA, *_metric_fields([metric.name for metric in metrics_in(rows)])])
+
+
+def _metric_fields(names: Sequence[str]) -> list[pa.Field]:
+    return [pa.field(name, pa.float64()) for name in names]
 
 
 @dataclass(frozen=True)
@@ -170,5 +176,5 @@ def _shaped(table: pa.Table, schema: pa.Schema, others: Sequence[pa.Field]) -> p
         raise Mismatch(f"no column {missing[0]}")
     table = table.select(wanted.names)
     refuse_other_columns(table.schema, wanted)
-    refuse_nulls(table, nullable=(*_MAY_LACK, *METRICS))
+    refuse_nulls(table, nullable=(*_MAY_LACK, *metric_names()))
     return table

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.metrics import find_metric, metrics_for
 from pipeline.model import PathModel
 from pipeline.run_record import EvaluationRecord
-from pipeline.stored import METRICS, REPORT
-
-METRIC_NAMES = {"auprc": "AUPRC", "auc": "AUC", "log_loss": "log-loss", "accuracy": "accuracy"}
+from pipeline.stored import REPORT
 
 
 def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> list[str]:
@@ -53,13 +52,16 @@ def _judged_by(judged: EvaluationRecord) -> str:
 
 
 def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
+    label = find_metric(metric).label
     if best is None:
-        return [f"None is best: {METRIC_NAMES[metric]} is not defined where all examples have one label."]
+        return [f"None is best: {label} is not defined where all examples have one label."]
     row = model.path[best]
-    quality = ", ".join(f"{METRIC_NAMES[name]} {row[name]:.4f}" for name in METRICS if row[name] is not None)
+    quality = ", ".join(
+        f"{one.label} {row[one.name]:.4f}" for one in metrics_for(model.label_kind) if row[one.name] is not None
+    )
     features = model.record.dataset.features
     lines = [
-        f"Best by {METRIC_NAMES[metric]}: model {best} (λ = {row['lambda']:.5g}), which needs {row['nonzeros']:,} of "
+        f"Best by {label}: model {best} (λ = {row['lambda']:.5g}), which needs {row['nonzeros']:,} of "
         f"the {features:,} features.",
         f"  quality:   {quality}",
         *_exactness(row),

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.metrics import metric_names
 from pipeline.model import PathModel, best_of
 from pipeline.run_record import RunRecord
-from pipeline.stored import METRICS, read_trace
+from pipeline.stored import read_trace
 from transforms.storage import StorageOptions, open_storage
 
 SMALLEST_GAP = 1e-16  # where a gap of 0 is drawn on a logarithmic axis, if no other is there to go by
@@ -49,17 +50,17 @@ class RunData:
     @property
     def metrics(self) -> list[str]:
         """Those that an evaluation stored; none if there was no evaluation."""
-        return [name for name in METRICS if any(row.get(name) is not None for row in self.rows)]
+        names = metric_names(self.record.label_kind)
+        return [name for name in names if any(row.get(name) is not None for row in self.rows)]
 
     @property
     def metric(self) -> str | None:
         """What the best is best by: what the evaluation was asked for, where it is defined."""
-        asked = self.record.evaluation.metric if self.record.evaluation else METRICS[0]
-        return asked if asked in self.metrics else next(iter(self.metrics), None)
+        return self.model.metric if self.model.metric in self.metrics else next(iter(self.metrics), None)
 
     @property
     def best(self) -> int | None:
-        return best_of(self.rows, self.metric) if self.metric else None
+        return best_of(self.rows, self.metric, self.record.label_kind) if self.metric else None
 
     @property
     def featured(self) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.report.data import RunData, relative_gap, strongest, weights_along
-from pipeline.report.format import METRIC_NAMES, NOTHING, fraction, metric, number, percent, short
+from pipeline.report.format import NOTHING, fraction, metric, metric_title, number, percent, short
 from pipeline.report.words import lambda_text
 from transforms.storage import redact
 
@@ -31,7 +31,7 @@ def search_share(row: dict[str, Any]) -> float | None:
 
 def path_columns(data: RunData) -> list[str]:
     columns = ["Model", "λ", "of λmax", "Nonzeros", "Rounds", "Seconds", "Search", "Objective", "Rel. gap"]
-    return columns + [METRIC_NAMES[name] for name in data.metrics]
+    return columns + [metric_title(name) for name in data.metrics]
 
 
 def path_cells(data: RunData, row: dict[str, Any]) -> list[Cell]:
@@ -101,7 +101,7 @@ def evaluation_pairs(data: RunData) -> list[Pair]:
     if about.held_out:
         pairs.append(("Only what was held out", percent(about.held_out)))
     pairs.append(("Weighted", "yes" if about.weighted else "no"))
-    return [*pairs, ("Best by", METRIC_NAMES[about.metric])]
+    return [*pairs, ("Best by", metric_title(about.metric))]
 
 
 def version_pairs(data: RunData) -> list[Pair]:

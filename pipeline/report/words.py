@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.report.data import RunData, relative_gap
-from pipeline.report.format import METRIC_NAMES, count, duration, lambda_hint, metric, number, percent
+from pipeline.report.format import count, duration, lambda_hint, metric, metric_title, number, percent
 from transforms.storage import redact
 
 
@@ -64,7 +64,7 @@ def _what_is_best(data: RunData) -> str:
         return f"No test data have been scored yet. The last model, number {row['index']}, uses {uses}."
     judged = data.record.evaluation
     where = "" if judged is None else f" on {count(judged.examples, 'test example')}"
-    name = METRIC_NAMES[data.metric]
+    name = metric_title(data.metric)
     lead = "It has" if len(data.rows) == 1 else f"Model {row['index']} is best by {name}{where}: it has"
     return f"{lead} {name} {metric(row[data.metric])} and uses {uses}."
 
@@ -99,7 +99,7 @@ def tiles(data: RunData) -> list[Tile]:
     features = data.record.dataset.features
     found = []
     if data.metric is not None:
-        found.append(Tile(f"Best test {METRIC_NAMES[data.metric]}", metric(row[data.metric]), f"model {row['index']}"))
+        found.append(Tile(f"Best test {metric_title(data.metric)}", metric(row[data.metric]), f"model {row['index']}"))
     found += [
         Tile("Nonzeros", f"{row['nonzeros']:,}", f"of {features:,} features" if features else "features with a weight"),
         Tile("Penalty λ", number(row["lambda"]), lambda_hint(row["lambda"], data.lambda_max) or "of this model"),
