@@ -18,9 +18,9 @@ from typing import Any
 
 from distributed import Client
 
-from pipeline.blocks import Placement
 from pipeline.display import Display
 from pipeline.evaluation import evaluate
+from pipeline.events import Event, Watcher
 from pipeline.fit import fit_path
 from pipeline.metrics import METRICS, metrics_in
 from pipeline.report.write import write_report
@@ -28,7 +28,6 @@ from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
 from pipeline.scoring import Source, find_sources, source_identity
 from pipeline.stored import PATH, REPORT, RUN_JSON
-from solver import RoundRecord, Solution
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
 from transforms.dataset_record import DATASET_JSON
 from transforms.errors import ClaimHeld, ClaimLost
@@ -338,37 +337,18 @@ class _Pipeline:
             remove_empty_folder(fs, folder)
 
 
-class _Watch:
+class _Watch(Watcher):
     """Begins the stage on the display with the first sign of work, so that nothing is shown of one that is done."""
 
     def __init__(self, display: Display, stage: str) -> None:
         self._display, self._stage = display, stage
         self.begun = False
 
-    def _begin(self) -> None:
+    def tell(self, event: Event) -> None:
         if not self.begun:
             self.begun = True
             self._display.stage(self._stage)
-
-    def phase(self, name: str, total: int, unit: str) -> None:
-        self._begin()
-        self._display.phase(name, total, unit)
-
-    def advance(self, amount: int) -> None:
-        self._display.advance(amount)
-
-    def placed(self, placements: Sequence[Placement]) -> None:
-        self._begin()
-        self._display.placed(placements)
-
-    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
-        self._display.begin(lambdas, done, largest)
-
-    def round(self, record: RoundRecord) -> None:
-        self._display.round(record)
-
-    def solution(self, solution: Solution) -> None:
-        self._display.solution(solution)
+        self._display.tell(event)
 
 
 def _training_source(sources: Sequence[Source]) -> Source:

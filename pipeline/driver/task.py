@@ -118,7 +118,7 @@ def drive(job: Job, folder: RunFolder) -> Outcome:
             outcome, message=outcome.message and scrub(outcome.message), trace=outcome.trace and scrub(outcome.trace)
         )
         _close(folder, client, key, outcome)
-        display.tell_all("ended")
+        display.end()
     finally:
         del _AT_WORK[key]
     return outcome
