@@ -22,6 +22,10 @@ class WorkerLost(ClusterLost):
     """A worker is gone, or is there and does not answer."""
 
 
+class SchedulerLost(ClusterLost):
+    """The scheduler is gone, or does not answer."""
+
+
 class StoreUnreachable(UserError):
     """A store that does not answer: there is no use in asking it anything more."""
 
