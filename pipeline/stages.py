@@ -238,7 +238,8 @@ class _Pipeline:
             if not self.begun():
                 raise
             if not self.options.overwrite:
-                raise type(error)(f"{str(error).split('. Use the same')[0]}. To go on, {REMEDY}") from None
+                what = error.what if isinstance(error, OutputExists) else str(error)
+                raise type(error)(f"{what}. To go on, {REMEDY}") from None
         return work({"overwrite": True})
 
     def refuse_other_judges(self, judges: _Judges | None) -> None:

@@ -49,7 +49,7 @@ def _told(dataset: Dataset, file: str, read: Callable[[], object]) -> list[Probl
     try:
         read()
     except DatasetError as error:
-        return [Problem(name, str(error).removeprefix(f"{name}: "))]
+        return [Problem(name, error.what)]
     return []
 
 

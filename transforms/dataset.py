@@ -91,9 +91,9 @@ class Partition:
             ):
                 yield _OpenPart(file, self.info, self.n)
         except FileNotFoundError:
-            raise DatasetError(f"{where}: this part of the data set is missing: convert again") from None
+            raise DatasetError("this part of the data set is missing: convert again", where) from None
         except UNREADABLE as error:
-            raise DatasetError(f"{where}: this part is damaged ({one_line(error)}): convert again") from error
+            raise DatasetError(f"this part is damaged ({one_line(error)}): convert again", where) from error
 
 
 BEFORE_ALL = (np.inf, -1)  # bound and id that may stand before any row
@@ -279,9 +279,9 @@ class Dataset:
                 content = read_verified(fs, path, Expected(info.bytes, info.sha256, self.session))
             return checked_labels(decode_parquet(content), info, self.n)
         except FileNotFoundError:
-            raise DatasetError(f"{where}: missing: convert again") from None
+            raise DatasetError("missing: convert again", where) from None
         except UNREADABLE as error:
-            raise DatasetError(f"{where}: damaged ({one_line(error)}): convert again") from error
+            raise DatasetError(f"damaged ({one_line(error)}): convert again", where) from error
 
 
 def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dataset:
@@ -292,7 +292,7 @@ def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dat
     try:
         return Dataset(url, options, read_dataset_record(fs, path))
     except (FileNotFoundError, NotADirectoryError):
-        raise DatasetError(f"{display(fs, path)}: not a data set: {_why_not(fs, path)}") from None
+        raise DatasetError(f"not a data set: {_why_not(fs, path)}", display(fs, path)) from None
 
 
 def _why_not(fs: Any, path: str) -> str:
