@@ -12,8 +12,8 @@ from distributed import Client
 
 from pipeline.blocks import DaskBlocks, Placement, list_workers, make_groups, place
 from pipeline.cluster import ClusterOptions, open_client
-from pipeline.run import Run, dataset_identity, open_run, versions
-from pipeline.stored import RUN_VERSION
+from pipeline.run import Run, open_run
+from pipeline.run_record import RunRecord
 from solver import (
     DefaultOptions,
     Examples,
@@ -117,24 +117,24 @@ def fit_path(
     options = _options(algorithm, options)
     path, watcher = path or PathOptions(), watcher or NoWatcher()
     _check(opened, path, residency, resume, overwrite, blocks)
-    about = _about(opened, algorithm, options, path, blocks) | {"seconds": dict(seconds or {})}
+    record = RunRecord.begin(opened, _chosen(algorithm, options, path, blocks), seconds or {})
     with ExitStack() as stack:
-        run = open_run(output, about, storage, resume=resume, overwrite=overwrite)
+        run = open_run(output, record, storage, resume=resume, overwrite=overwrite)
         stack.callback(run.release)
-        if run.about.get("complete"):
+        if run.record.complete:
             return run
         if client is None:
             client = _current_client() or stack.enter_context(open_client(ClusterOptions()))
         started -= sum(row["seconds"] for row in run.path)  # those of a run that was cut off
         workers = list_workers(client)
         # A path is taken up with the blocks it was begun with, whatever the cluster looks like now.
-        groups = run.about.get("blocks") or make_groups(len(opened.partitions), blocks, workers)
+        groups = run.record.blocks or make_groups(len(opened.partitions), blocks, workers)
         placements = place(opened, groups, workers, residency)
         watcher.placed(placements)
         resident = stack.enter_context(DaskBlocks(client, opened, placements))
         run.settle(blocks=groups)
         _solve(run, resident, opened, options, path, watcher)
-        run.settle(complete=True, seconds=run.about.get("seconds", {}) | {"fit": perf_counter() - started})
+        run.settle(complete=True, seconds=dict(run.record.seconds) | {"fit": perf_counter() - started})
     return run
 
 
@@ -222,20 +222,9 @@ def _check(
     _grid(path, 1.0)
 
 
-def _about(
-    dataset: Dataset,
-    algorithm: str,
-    options: SolverOptions | DefaultOptions,
-    path: PathOptions,
-    blocks: int | None,
+def _chosen(
+    algorithm: str, options: SolverOptions | DefaultOptions, path: PathOptions, blocks: int | None
 ) -> dict[str, Any]:
-    """run.json."""
+    """The options of run.json."""
     chosen = {"algorithm": algorithm, "blocks": blocks} | asdict(options)
-    chosen |= {f"path_{name}": value for name, value in asdict(path).items()}
-    return {
-        "run_version": RUN_VERSION,
-        "dataset": dataset_identity(dataset),
-        "options": {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()},
-        "versions": versions(),
-        "complete": False,
-    }
+    return chosen | {f"path_{name}": value for name, value in asdict(path).items()}
