@@ -179,8 +179,12 @@ def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dic
     progress.phase("judge", len(model), "models")
     rows = []
     with ThreadPoolExecutor(THREADS) as pool:
-        kind = model.label_kind
-        results = pool.map(lambda k: metrics_of(store.margins(k), store.labels, store.weights, kind), range(len(model)))
+        kind, loss = model.label_kind, model.record.loss
+
+        def judge(k: int) -> dict[str, float | None]:
+            return metrics_of(store.margins(k), store.labels, store.weights, kind, loss)
+
+        results = pool.map(judge, range(len(model)))
         for row, metrics in zip(model.path, results, strict=True):
             _refuse_infinite(metrics, f"{model.name}: model {row['index']}")
             rows.append(row | metrics)

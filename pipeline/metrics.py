@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from pipeline.margins import PROBABILITIES
+
 BINARY = "binary"  # the kind of labels that are -1 and +1
+NUMBER = "number"  # the kind that squared loss is for
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Scores:
     margins: np.ndarray
     labels: np.ndarray
     weights: np.ndarray | None
+    loss: str = "logistic"  # of the model: what its margins mean
 
     @cached_property
     def areas(self) -> tuple[float, float]:
@@ -97,7 +101,7 @@ METRICS: tuple[Metric, ...] = (
         "log_loss",
         "log-loss",
         "log-loss",
-        lambda scores: scores.mean(np.logaddexp(0.0, -scores.labels * scores.margins)),
+        lambda scores: scores.mean(-PROBABILITIES[scores.loss][1](scores.labels * scores.margins)),
         higher_is_better=False,
         is_share=False,
     ),
@@ -141,9 +145,9 @@ def metrics_in(rows: Sequence[Mapping[str, Any]]) -> list[Metric]:
 
 
 def metrics_of(
-    margins: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, kind: str = BINARY
+    margins: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, kind: str = BINARY, loss: str = "logistic"
 ) -> dict[str, float | None]:
     """The metrics of n examples, in O(n) memory; None where one is undefined (examples of one label only)."""
-    scores = Scores(margins, labels, weights)
+    scores = Scores(margins, labels, weights, loss)
     found = {metric.name: metric.of(scores) for metric in metrics_for(kind)}
     return {name: None if np.isnan(value) else value for name, value in found.items()}

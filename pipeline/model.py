@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from pipeline import export
 from pipeline.margins import labels_of, margins_of, probabilities_of
-from pipeline.metrics import BINARY, find_metric, metric_names
+from pipeline.metrics import BINARY, NUMBER, find_metric, metric_names
 from pipeline.run_record import RunRecord, read_run_record
 from pipeline.stored import PATH, read_path_rows, read_weights
 from transforms import UserError
@@ -27,7 +27,7 @@ class PathModel:
 
     Features keep the ids of the training data. Where a matrix is concerned, column j is feature j + index_base:
     feature j of data that count from 0 (as `from_arrays` does), feature j + 1 of data that count from 1, which is
-    what scikit-learn's load_svmlight_file makes of either. There is no intercept, as the paper's model has none.
+    what scikit-learn's load_svmlight_file makes of either.
     """
 
     url: str  # may hold a password: show `name` instead
@@ -36,8 +36,6 @@ class PathModel:
     starts: np.ndarray  # coefficients of λ k are starts[k] to starts[k + 1]
     features: np.ndarray  # int64, rising within a λ
     weights: np.ndarray  # float64
-
-    intercept = 0.0
 
     @classmethod
     def load(cls, url: str, storage_options: dict[str, Any] | None = None) -> PathModel:
@@ -99,7 +97,7 @@ class PathModel:
 
     @property
     def label_kind(self) -> str:
-        """What the labels are: "binary"."""
+        """What the labels are: "binary" or "number"."""
         return self.record.label_kind
 
     @property
@@ -114,6 +112,18 @@ class PathModel:
         mine = slice(self.starts[k], self.starts[k + 1])
         return self.features[mine], self.weights[mine]
 
+    @property
+    def intercepts(self) -> np.ndarray:
+        """Of each λ; 0 where the model has none."""
+        return np.array([row["intercept"] or 0.0 for row in self.path])
+
+    @property
+    def has_intercept(self) -> bool:
+        return bool(self.record.option("intercept"))
+
+    def intercept(self, lambda_index: int) -> float:
+        return float(self.intercepts[self.check_index(lambda_index)])
+
     def coef(self, lambda_index: int) -> sp.csr_array:
         """The coefficients as a sparse row, 1 × width; column j is feature j + index_base."""
         features, weights = self.coefficients(lambda_index)
@@ -127,17 +137,25 @@ class PathModel:
         Of a dask array this and the next two are lazy dask arrays, with the chunks of its rows.
         """
         features, weights = self.coefficients(lambda_index)
-        return margins_of(X, features - self.index_base, weights)
+        return margins_of(X, features - self.index_base, weights, self.intercept(lambda_index))
 
     def predict_proba(self, X: Any, lambda_index: int) -> Any:
         """Probabilities, examples × 2, a column for each of `classes`."""
+        self._refuse_numbers("probabilities")
         margins = self.decision_function(X, lambda_index)
-        return probabilities_of(margins if self.label_map["+1"] > self.label_map["-1"] else -margins)
+        signed = margins if self.label_map["+1"] > self.label_map["-1"] else -margins
+        return probabilities_of(signed, self.record.loss)
 
     def predict(self, X: Any, lambda_index: int) -> Any:
-        """The likelier label of each row."""
-        labels = np.array([self.label_map["-1"], self.label_map["+1"]])
-        return labels_of(self.decision_function(X, lambda_index), labels)
+        """The likelier label of each row; of a model with squared loss, the number itself."""
+        margins = self.decision_function(X, lambda_index)
+        if self.label_kind == NUMBER:
+            return margins
+        return labels_of(margins, np.array([self.label_map["-1"], self.label_map["+1"]]))
+
+    def _refuse_numbers(self, what: str) -> None:
+        if self.label_kind == NUMBER:
+            raise UserError(f"{self.name}: a model with {self.record.loss} loss predicts numbers, not {what}")
 
     def to_sklearn(self, lambda_index: int, n_features: int | None = None) -> LogisticRegression:
         """A fitted scikit-learn LogisticRegression; n_features: columns of the X it will see. [default: width]"""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.run_record import ClaimedRun, RunRecord, read_run_record
+from pipeline.run_record import BEFORE, ClaimedRun, RunRecord, read_run_record
 from pipeline.stored import (
     CLAIM,
     COEFFICIENT_SCHEMA,
@@ -31,7 +31,7 @@ from pipeline.stored import (
     read_trace,
     read_weights,
 )
-from solver import Coefficients, RoundRecord, Solution
+from solver import Coefficients, Problem, RoundRecord, Solution, with_intercept
 from transforms import OutputExists, UserError
 from transforms.claim import ClaimKeeper
 from transforms.errors import ClaimLost
@@ -84,13 +84,17 @@ class Run:
         self.coefficients.append(_coefficient_table(solution, features))
         self._save()
 
-    def last_beta(self, features: np.ndarray, back: int = 1) -> Coefficients:
-        """The coefficients of the last λ that is done, by position; `back` 2: of the one before."""
-        if len(self.coefficients) < back:
-            return Coefficients.empty()
-        table = self.coefficients[-back]
-        ids = table["feature"].to_numpy()
+    def last_betas(self, features: np.ndarray, problem: Problem) -> list[Coefficients]:
+        """The solutions of the last two λ that are done, by position, the newest last; the intercept among them."""
         order = np.argsort(features, kind="stable")
+        rows = zip(self.path[-2:], self.coefficients[-2:], strict=True)
+        return [
+            with_intercept(problem, self._by_position(table, features, order), row["intercept"] or 0.0)
+            for row, table in rows
+        ]
+
+    def _by_position(self, table: pa.Table, features: np.ndarray, order: np.ndarray) -> Coefficients:
+        ids = table["feature"].to_numpy()
         position = order[np.searchsorted(features, ids, sorter=order).clip(max=features.size - 1)]
         if (features[position] != ids).any():
             raise UserError(
@@ -142,6 +146,7 @@ def path_row(solution: Solution) -> dict[str, Any]:
         "objective": solution.objective,
         "gap": solution.gap,
         "nonzeros": solution.nonzeros,
+        "intercept": solution.intercept,
         "rounds": solution.rounds,
         "seconds": solution.seconds,
         "line_search_seconds": solution.line_search_seconds,
@@ -201,7 +206,7 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     stored = read_run_record(fs, path, "start over with --overwrite")
     differences = [
         *_differences(stored.dataset.to_json(), run.record.dataset.to_json()),
-        *_differences(stored.options, run.record.options),
+        *_differences(BEFORE | dict(stored.options), run.record.options),
     ]
     if differences:
         raise OutputExists(f"{where}: cannot resume a run of other data or options: {'; '.join(differences)}")

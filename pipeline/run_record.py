@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Self
 
-from pipeline.metrics import BINARY, metric_names
+from pipeline.metrics import metric_names
 from pipeline.stored import CLAIM, RUN_JSON
+from solver.losses import LOSSES, find_loss
 from transforms import Dataset, UserError, __version__
 from transforms.claim import Claim, claimed
 from transforms.dataset_record import LABEL_MAP
@@ -38,6 +39,16 @@ from transforms.schema import (
 from transforms.storage import StorageOptions, display, open_storage
 
 RUN_VERSION = 1
+# What runs of versions that did not have these options were fitted with.
+BEFORE = {
+    "loss": "logistic",
+    "intercept": False,
+    "l1_ratio": 1.0,
+    "nonnegative": False,
+    "standardize": False,
+    "class_weight": None,
+    "penalty_factors": None,
+}
 LONGEST_SECONDS = 1e10  # 300 years
 
 
@@ -110,10 +121,18 @@ class RunRecord(Record):
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
         return cls(dataset=DatasetIdentity.of(dataset), options=plain, versions=_versions(), seconds=dict(seconds))
 
+    def option(self, name: str) -> Any:
+        """An option as the fit was given it, in whichever version."""
+        return self.options.get(name, BEFORE.get(name))
+
+    @property
+    def loss(self) -> str:
+        return str(self.option("loss"))
+
     @property
     def label_kind(self) -> str:
-        """What the labels are, and so which metrics the models are judged by."""
-        return BINARY
+        """What the labels are to the loss, and so which metrics the models are judged by."""
+        return find_loss(self.loss).LABELS
 
 
 def _versions() -> dict[str, str]:
@@ -237,6 +256,7 @@ def run_check(where: str) -> Check:
             found = f"run version {shown(version)}"
             raise UserError(f"{where}: {found}, but this dglmnet reads {RUN_VERSION}: fit again")
         _RUN(about, place)
+        text(choices=list(LOSSES))(about["options"].get("loss", BEFORE["loss"]), "options.loss")
         if about["dataset"]["label_map"]["-1"] == about["dataset"]["label_map"]["+1"]:
             raise Mismatch("dataset.label_map gives -1 and +1 the same label")
 

@@ -186,7 +186,7 @@ class Scorer:
         table = self._share(indices, known)
         partitions = dataset.partitions
         tasks = [(partition, dataset.n, table) for partition in partitions]
-        margins, unknown = np.zeros((dataset.n, len(indices))), 0
+        margins, unknown = np.tile(self.model.intercepts[indices], (dataset.n, 1)), 0
         # Each result is as large as the sum, so no more of them than there are threads.
         results = in_order(self.client, score_partition, tasks, threads)
         for partition, (part, of_unknown) in zip(partitions, results, strict=True):
@@ -275,7 +275,7 @@ class _Scores:
 
 
 def _score(parsed: Parsed, table: WeightTable) -> _Scores:
-    margins = np.zeros((parsed.labels.size, table.count))
+    margins = np.tile(table.intercepts, (parsed.labels.size, 1))
     unknown = table.add_examples(parsed.indptr, parsed.ids, parsed.values, margins)
     # The parser's arrays are views of far larger ones.
     labels, weights = parsed.labels.copy(), parsed.weights.copy()

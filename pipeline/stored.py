@@ -33,6 +33,7 @@ PATH_SCHEMA = pa.schema(
         ("objective", pa.float64()),
         ("gap", pa.float64()),
         ("nonzeros", pa.int64()),
+        ("intercept", pa.float64()),
         ("rounds", pa.int32()),
         ("seconds", pa.float64()),
         ("line_search_seconds", pa.float64()),
@@ -55,7 +56,7 @@ TRACE_SCHEMA = pa.schema(
     ]
 )
 # Columns that earlier versions did not write, and those that an evaluation adds.
-_MAY_LACK = ("gap", "line_search_seconds", "converged", "relative_decrease", "alpha")
+_MAY_LACK = ("gap", "intercept", "line_search_seconds", "converged", "relative_decrease", "alpha")
 
 
 def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
@@ -71,7 +72,7 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
             raise Mismatch(f"lambda must be from {1 / LARGEST_LAMBDA:g} to {LARGEST_LAMBDA:g}")
         _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds", "line_search_seconds"))
         judged = [name for name in metric_names() if name in table.column_names]
-        for name in ("gap", *judged):
+        for name in ("gap", "intercept", *judged):
             if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
         missing = {metric.name: None for metric in stored_metrics(judged) if metric.name not in judged}
