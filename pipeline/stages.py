@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from time import perf_counter
@@ -18,7 +19,7 @@ from typing import Any
 
 from distributed import Client
 
-from pipeline.display import Display
+from pipeline.display import Display, SilentDisplay
 from pipeline.evaluation import evaluate
 from pipeline.events import Event, Watcher
 from pipeline.fit import fit_path
@@ -26,7 +27,7 @@ from pipeline.metrics import METRICS, metrics_in
 from pipeline.report.write import write_report
 from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
-from pipeline.scoring import Source, find_sources, source_identity
+from pipeline.scoring import Source, client_for, find_sources, source_identity
 from pipeline.stored import PATH, REPORT, RUN_JSON
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
 from transforms.dataset_record import DATASET_JSON
@@ -95,12 +96,21 @@ def _identity(judges: _Judges | EvaluationRecord) -> dict[str, Any]:
 
 
 def run_pipeline(
-    options: PipelineOptions, *, client: Client, display: Display, storage_options: dict[str, Any] | None = None
+    options: PipelineOptions,
+    *,
+    client: Client | None = None,
+    display: Display | None = None,
+    storage_options: dict[str, Any] | None = None,
 ) -> PipelineResult:
-    """Do what is not done yet."""
-    pipeline = _Pipeline(options, StorageOptions(storage_options or {}), client, display)
+    """Do what is not done yet.
+
+    client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
+    display: who is shown how it goes; by default nobody.
+    """
+    storage = StorageOptions(storage_options or {})
     try:
-        return pipeline.run()
+        with nullcontext(client) if client is not None else client_for(None) as at_work:
+            return _Pipeline(options, storage, at_work, display or SilentDisplay()).run()
     except BadLine as error:
         raise UserError(f"{error}. Mend it, or leave bad lines out with --on-bad-line skip") from None
 
