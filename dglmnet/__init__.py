@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from pipeline.estimators.path import L1LogisticRegressionPath
     from pipeline.estimators.single import L1LogisticRegression
     from pipeline.evaluation import Evaluation, evaluate
-    from pipeline.fit import FitWatcher, PathOptions, fit_path
+    from pipeline.events import Watcher
+    from pipeline.fit import PathOptions, fit_path
     from pipeline.model import PathModel
     from pipeline.prediction import Prediction, predict
     from pipeline.report.write import write_report
     from pipeline.run import Run
     from pipeline.stages import PipelineOptions, PipelineResult, run_pipeline
-    from solver import ConvergenceWarning, DefaultOptions, SolverOptions
+    from solver import ConvergenceWarning, DefaultOptions, ProblemOptions, SolverOptions
     from transforms.arrays import from_arrays
     from transforms.check import check_dataset
     from transforms.convert import convert_libsvm
@@ -36,7 +37,6 @@ __all__ = [
     "DatasetError",
     "DefaultOptions",
     "Evaluation",
-    "FitWatcher",
     "L1LogisticRegression",
     "L1LogisticRegressionPath",
     "OutputExists",
@@ -46,9 +46,11 @@ __all__ = [
     "PipelineOptions",
     "PipelineResult",
     "Prediction",
+    "ProblemOptions",
     "Run",
     "SolverOptions",
     "UserError",
+    "Watcher",
     "__version__",
     "check_dataset",
     "convert_libsvm",
@@ -69,7 +71,7 @@ _HOMES = {
     "DatasetError": "transforms.errors",
     "DefaultOptions": "solver",
     "Evaluation": "pipeline.evaluation",
-    "FitWatcher": "pipeline.fit",
+    "Watcher": "pipeline.events",
     "L1LogisticRegression": "pipeline.estimators.single",
     "L1LogisticRegressionPath": "pipeline.estimators.path",
     "OutputExists": "transforms.errors",
@@ -79,6 +81,7 @@ _HOMES = {
     "PipelineOptions": "pipeline.stages",
     "PipelineResult": "pipeline.stages",
     "Prediction": "pipeline.prediction",
+    "ProblemOptions": "solver",
     "Run": "pipeline.run",
     "SolverOptions": "solver",
     "UserError": "transforms.errors",

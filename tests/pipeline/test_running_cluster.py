@@ -122,7 +122,7 @@ def test_restarted_worker_is_not_taken_for_the_old_one(cluster: HandMade, datase
     with pipeline_blocks.DaskBlocks(cluster.client, dataset, placements) as blocks:
         blocks._tokens = ["another object's token"]
         with pytest.raises(WorkerLost):
-            list(blocks.max_gradient(None))
+            blocks.violation(None, 1.0)
 
 
 def test_worker_without_the_package_is_named(cluster: HandMade, tmp_path: Path) -> None:
