@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pipeline.estimators.path import L1LogisticRegressionPath
     from pipeline.estimators.single import L1LogisticRegression
     from pipeline.evaluation import Evaluation, evaluate
-    from pipeline.fit import FitWatcher, PathOptions, fit_path
+    from pipeline.events import Watcher
+    from pipeline.fit import PathOptions, fit_path
     from pipeline.model import PathModel
     from pipeline.prediction import Prediction, predict
     from pipeline.report.write import write_report
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Evaluation",
-    "FitWatcher",
     "L1LogisticRegression",
     "L1LogisticRegressionPath",
     "PathModel",
     "PathOptions",
     "Prediction",
     "Run",
+    "Watcher",
     "evaluate",
     "fit_path",
     "predict",
@@ -34,7 +35,7 @@ __all__ = [
 
 _HOMES = {
     "Evaluation": "pipeline.evaluation",
-    "FitWatcher": "pipeline.fit",
+    "Watcher": "pipeline.events",
     "L1LogisticRegression": "pipeline.estimators.single",
     "L1LogisticRegressionPath": "pipeline.estimators.path",
     "PathModel": "pipeline.model",

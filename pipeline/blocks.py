@@ -7,17 +7,19 @@ turns, and between them the scheduler is asked whether the worker is still there
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import psutil
 from distributed import Client
 
-from pipeline.resident import ResidentBlocks
-from solver import BlockUpdate, Coefficients, Columns, Descent, Step, Sweep
-from solver.arrays import Float64, Int64
+from pipeline.resident import ExampleOptions, ResidentBlocks, Restarted
+from solver import Blocks
+from solver.arrays import Int64
+from solver.layout import split_for
 from transforms import Dataset, UserError
 from transforms.errors import ClusterLost, WorkerLost
 from transforms.liveness import (
@@ -113,10 +115,16 @@ def choose_residency(dataset: Dataset, groups: Sequence[list[int]], worker: Work
     return "memory" if columns + vectors <= room else "stream"
 
 
-class DaskBlocks:
-    """Blocks on a cluster's workers. Use as a context manager: the actors end with it."""
+class DaskBlocks(Blocks):
+    """Blocks on a cluster's workers, one actor each. Use as a context manager: the actors end with it."""
 
-    def __init__(self, client: Client, dataset: Dataset, placements: Sequence[Placement]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        dataset: Dataset,
+        placements: Sequence[Placement],
+        how: ExampleOptions | None = None,
+    ) -> None:
         self._client = client
         self._names = [placement.worker.name for placement in placements]
         self._futures = [
@@ -126,6 +134,7 @@ class DaskBlocks:
                 placement.groups,
                 placement.residency,
                 placement.worker.threads,
+                how,
                 key=f"resident-blocks-{k}-{time.time_ns()}",
                 workers=[placement.worker.name],
                 allow_other_workers=False,
@@ -135,6 +144,7 @@ class DaskBlocks:
             for k, placement in enumerate(placements)
         ]
         self._addresses = [placement.worker.address for placement in placements]
+        self._actors: list[Any] = []
         with client.as_current():  # an actor talks through the client that is current when it arrives
             self._actors = [self._wait(k, future) for k, future in enumerate(self._futures)]
             answers = list(self._results([actor.identify() for actor in self._actors]))
@@ -151,38 +161,10 @@ class DaskBlocks:
         pairs = zip(self._actors, self._tokens, strict=True)
         return np.concatenate(list(self._results([actor.features(token) for actor, token in pairs])))
 
-    def start(self, beta: Sequence[Coefficients]) -> Iterable[Float64]:
-        pairs = zip(self._actors, self._tokens, beta, strict=True)
-        return self._results([actor.start(token, part) for actor, token, part in pairs])
-
-    def set_margins(self, margins: Float64) -> None:
-        calls = [actor.set_margins(token, margins) for actor, token in zip(self._actors, self._tokens, strict=True)]
-        for _ in self._results(calls):
-            pass
-
-    def cycle(self, step: Step | None, lam: float, nu: float) -> Iterable[BlockUpdate]:
-        alpha, dmargins = _unpack(step)
-        pairs = zip(self._actors, self._tokens, strict=True)
-        return self._results([actor.cycle(token, alpha, dmargins, lam, nu) for actor, token in pairs])
-
-    def max_gradient(self, step: Step | None) -> Iterable[float]:
-        alpha, dmargins = _unpack(step)
-        pairs = zip(self._actors, self._tokens, strict=True)
-        return self._results([actor.max_gradient(token, alpha, dmargins) for actor, token in pairs])
-
-    def sweep(self, margins: Float64 | None, threshold: float, limit: int) -> Iterable[Sweep]:
-        pairs = zip(self._actors, self._tokens, strict=True)
-        return self._results([actor.sweep(token, margins, threshold, limit) for actor, token in pairs])
-
-    def descend(
-        self, margins: Float64, beta: Sequence[Coefficients], lam: float, nu: float, cycles: int
-    ) -> Iterable[Descent]:
-        trios = zip(self._actors, self._tokens, beta, strict=True)
-        return self._results([actor.descend(token, margins, mine, lam, nu, cycles) for actor, token, mine in trios])
-
-    def columns(self, position: Sequence[Int64]) -> Iterable[Columns]:
-        pairs = zip(self._actors, self._tokens, position, strict=True)
-        return self._results([actor.columns(token, part) for actor, token, part in pairs])
+    def ask(self, name: str, *shared: Any, each: Any = None) -> Iterator[Any]:
+        own = repeat(None) if each is None else split_for(each, self.layout)
+        trios = zip(self._actors, self._tokens, own, strict=False)
+        return self._results([actor.ask(token, name, shared, mine) for actor, token, mine in trios])
 
     def close(self) -> None:
         """Let the actors go, and with them the memory they hold."""
@@ -208,14 +190,27 @@ class DaskBlocks:
                 return call.result(timeout=TURN_SECONDS)
             except TimeoutError:
                 self._check_alive(k)
+            except Restarted as error:
+                raise self._lost(k) from error
             except (OSError, RuntimeError, KeyError) as error:
                 # An OSError of the storage is the worker's own; a lost worker shows as its absence.
                 self._check_alive(k)
-                # A worker that does not know the actor answers with its key; any other KeyError is a mistake of ours.
-                unknown = isinstance(error, KeyError) and error.args[:1] == (self._futures[k].key,)
-                if unknown or "Actor" in str(error) or "restarted" in str(error):
-                    raise WorkerLost(lost_worker(self._names[k], self._addresses[k]), REMEDY) from error
+                if not self._has_actor(k):
+                    raise self._lost(k) from error
                 raise
+
+    def _has_actor(self, k: int) -> bool:
+        """Does the worker, which is there, still know the actor? One that was restarted does not."""
+        if not self._actors:  # it was being made
+            return True
+        try:
+            self._actors[k].identify().result(timeout=TURN_SECONDS)
+        except (OSError, RuntimeError, KeyError, TimeoutError):
+            return False
+        return True
+
+    def _lost(self, k: int) -> WorkerLost:
+        return WorkerLost(lost_worker(self._names[k], self._addresses[k]), REMEDY)
 
     def _check_alive(self, k: int) -> None:
         """Raise WorkerLost if the worker is gone or does not answer."""
@@ -223,7 +218,3 @@ class DaskBlocks:
             check_alive(self._client, {self._names[k]: self._addresses[k]})
         except ClusterLost as lost:
             raise type(lost)(lost.what, REMEDY) from None
-
-
-def _unpack(step: Step | None) -> tuple[float, Float64 | None]:
-    return (0.0, None) if step is None else (step.alpha, step.dmargins)

@@ -2,7 +2,7 @@
 
 On a terminal, a line for the stage at work (bar, speed, time left; in a fit the round at work below it), and above it a
 tick for each stage that is done and a row for each λ. Elsewhere log lines, or with --log-json an event a line. All
-follow one protocol, so that the work knows one object, whoever watches.
+are told the same events (pipeline/events.py), so that the work knows one object, whoever watches.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import singledispatchmethod
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -23,6 +24,18 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.blocks import Placement
+from pipeline.events import (
+    Advanced,
+    BlocksPlaced,
+    Event,
+    Noted,
+    PathBegun,
+    PhaseBegun,
+    RoundDone,
+    SolutionStored,
+    StageBegun,
+    Watcher,
+)
 from solver import RoundRecord, Solution
 
 logger = logging.getLogger("dglmnet")
@@ -31,38 +44,20 @@ REFRESH_PER_SECOND = 8
 NAME_WIDTH = 9  # of a stage, so that all line up
 
 
-class Display(Protocol):
-    """Who is told how the work goes. It is a watcher of conversions and scoring (Progress) and of fits (FitWatcher)."""
+class Display(Watcher):
+    """Who shows people or machines how the work goes. This one, and one that says nothing else, shows nothing."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        pass
 
-    def stage(self, name: str) -> None:
-        """A stage begins (convert, fit, evaluate, report); the one before it is done."""
 
-    def note(self, text: str) -> None:
-        """Something to know, in a line."""
-
-    def phase(self, name: str, total: int, unit: str) -> None:
-        """A phase of the stage begins: `total` of `unit` ("B" for bytes) are to be done."""
-
-    def advance(self, amount: int) -> None:
-        """So much more of the phase is done."""
-
-    def placed(self, placements: Sequence[Placement]) -> None:
-        """Where the blocks of a fit are, and how."""
-
-    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
-        """The path to compute, and how much of it is done already."""
-
-    def round(self, record: RoundRecord) -> None:
-        """A round is over."""
-
-    def solution(self, solution: Solution) -> None:
-        """A λ is done and stored."""
+class SilentDisplay(Display):
+    """Nothing, for --quiet."""
 
 
 def open_display(*, quiet: bool, log_json: bool) -> Display:
@@ -130,7 +125,7 @@ def solution_line(solution: Solution, total: int) -> str:
 # --- log lines ------------------------------------------------------------------------------------------------------
 
 
-class LogDisplay:
+class LogDisplay(Display):
     """Log lines; with the JSON formatter, an event each."""
 
     def __init__(self) -> None:
@@ -139,18 +134,23 @@ class LogDisplay:
         self._phase, self._unit, self._to_do, self._done = "", "", 0, 0
         self._lambdas = 0
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
             self._finish_stage()
 
-    def stage(self, name: str) -> None:
+    def tell(self, event: Event) -> None:
+        self._show(event)
+
+    @singledispatchmethod
+    def _show(self, event: Event) -> None:
+        """Of other events it says nothing."""
+
+    @_show.register
+    def _stage_begun(self, event: StageBegun) -> None:
         self._finish_stage()
-        self._stage, self._begun = name, time.monotonic()
+        self._stage, self._begun = event.stage, time.monotonic()
 
     def _finish_stage(self) -> None:
         if self._stage:
@@ -159,43 +159,52 @@ class LogDisplay:
             logger.info("%s: done in %s", self._stage, duration(seconds), extra={"event": event})
         self._stage = ""
 
-    def note(self, text: str) -> None:
-        logger.info(text, extra={"event": {"event": "note", "message": text}})
+    @_show.register
+    def _noted(self, event: Noted) -> None:
+        logger.info(event.text, extra={"event": {"event": "note", "message": event.text}})
 
-    def phase(self, name: str, total: int, unit: str) -> None:
-        self._phase, self._unit, self._to_do, self._done = name, unit, total, 0
+    @_show.register
+    def _phase_begun(self, event: PhaseBegun) -> None:
+        self._phase, self._unit, self._to_do, self._done = event.phase, event.unit, event.total, 0
         self._started = self._told = time.monotonic()
-        event = {"event": "phase", "phase": name, "total": total, "unit": unit}
-        logger.info("%s: %s to do", name, amount(total, unit), extra={"event": event})
+        told = {"event": "phase", "phase": event.phase, "total": event.total, "unit": event.unit}
+        logger.info("%s: %s to do", event.phase, amount(event.total, event.unit), extra={"event": told})
 
-    def advance(self, amount_done: int) -> None:
-        self._done += amount_done
+    @_show.register
+    def _advanced(self, event: Advanced) -> None:
+        self._done += event.amount
         now = time.monotonic()
         if self._done < self._to_do and now - self._told < LOG_EVERY_SECONDS:
             return
         self._told = now
         speed = self._done / max(now - self._started, 1e-9)
         share = 100 * self._done / max(self._to_do, 1)
-        event = {"event": "progress", "phase": self._phase, "done": self._done, "total": self._to_do}
-        logger.info("%s: %.0f %%, %s/s", self._phase, share, amount(speed, self._unit), extra={"event": event})
+        told = {"event": "progress", "phase": self._phase, "done": self._done, "total": self._to_do}
+        logger.info("%s: %.0f %%, %s/s", self._phase, share, amount(speed, self._unit), extra={"event": told})
 
-    def placed(self, placements: Sequence[Placement]) -> None:
+    @_show.register
+    def _placed(self, event: BlocksPlaced) -> None:
         workers = [
-            {"name": str(one.worker.name), "blocks": one.groups, "residency": one.residency} for one in placements
+            {"name": str(one.worker.name), "blocks": one.groups, "residency": one.residency} for one in event.placements
         ]
-        logger.info(placement_line(placements), extra={"event": {"event": "placed", "workers": workers}})
+        logger.info(placement_line(event.placements), extra={"event": {"event": "placed", "workers": workers}})
 
-    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
-        self._lambdas = len(lambdas)
-        event = {"event": "path", "lambda_max": largest, "lambdas": list(lambdas), "done": done}
-        logger.info("λmax = %.6g; %d of %d λ to do", largest, len(lambdas) - done, len(lambdas), extra={"event": event})
+    @_show.register
+    def _path_begun(self, event: PathBegun) -> None:
+        self._lambdas = len(event.lambdas)
+        told = {"event": "path", "lambda_max": event.largest, "lambdas": list(event.lambdas), "done": event.done}
+        to_do = self._lambdas - event.done
+        logger.info("λmax = %.6g; %d of %d λ to do", event.largest, to_do, self._lambdas, extra={"event": told})
 
-    def round(self, record: RoundRecord) -> None:
-        fields = asdict(record)
-        event = {"event": "round", "lambda": fields.pop("lam")} | fields
-        logger.info(round_line(record, self._lambdas), extra={"event": event})
+    @_show.register
+    def _round_done(self, event: RoundDone) -> None:
+        fields = asdict(event.record)
+        told = {"event": "round", "lambda": fields.pop("lam")} | fields
+        logger.info(round_line(event.record, self._lambdas), extra={"event": told})
 
-    def solution(self, solution: Solution) -> None:
+    @_show.register
+    def _solution_stored(self, event: SolutionStored) -> None:
+        solution = event.solution
         names = (
             "lambda_index",
             "objective",
@@ -206,8 +215,8 @@ class LogDisplay:
             "line_search_seconds",
             "converged",
         )
-        event = {"event": "solution", "lambda": solution.lam} | {name: getattr(solution, name) for name in names}
-        logger.info(solution_line(solution, self._lambdas), extra={"event": event})
+        told = {"event": "solution", "lambda": solution.lam} | {name: getattr(solution, name) for name in names}
+        logger.info(solution_line(solution, self._lambdas), extra={"event": told})
 
 
 # --- a terminal -----------------------------------------------------------------------------------------------------
@@ -242,7 +251,7 @@ class _Phase:
         return f"{self.name} {duration(self.seconds)}{', ' + self.speed if self.speed else ''}"
 
 
-class TerminalDisplay:
+class TerminalDisplay(Display):
     """The stage at work in one or two lines that stay at the bottom; what is done goes above them and stays."""
 
     def __init__(self, console: Console) -> None:
@@ -274,9 +283,17 @@ class TerminalDisplay:
             handler.setStream(stream)
         self._live.stop()
 
-    def stage(self, name: str) -> None:
+    def tell(self, event: Event) -> None:
+        self._show(event)
+
+    @singledispatchmethod
+    def _show(self, event: Event) -> None:
+        """Of other events it says nothing."""
+
+    @_show.register
+    def _stage_begun(self, event: StageBegun) -> None:
         self._finish_stage("[green]✓[/]")
-        self._stage, self._begun = name, time.monotonic()
+        self._stage, self._begun = event.stage, time.monotonic()
 
     def _finish_stage(self, mark: str) -> None:
         name, self._stage = self._stage, ""
@@ -287,39 +304,49 @@ class TerminalDisplay:
             self._print(f"{mark} [bold]{name:<{NAME_WIDTH}}[/] {seconds:>7}  [dim]{details}[/]")
         self._phases, self._lambdas, self._done, self._round = [], 0, 0, ""
 
-    def note(self, text: str) -> None:
-        self._print(Text(f"  {text}"))
+    @_show.register
+    def _noted(self, event: Noted) -> None:
+        self._print(Text(f"  {event.text}"))
 
-    def phase(self, name: str, total: int, unit: str) -> None:
+    @_show.register
+    def _phase_begun(self, event: PhaseBegun) -> None:
         self._end_phase()
-        self._phases.append(_Phase(name, total, unit))
+        self._phases.append(_Phase(event.phase, event.total, event.unit))
 
     def _end_phase(self) -> None:
         if self._phases and self._phases[-1].ended is None:
             self._phases[-1].ended = time.monotonic()
 
-    def advance(self, amount_done: int) -> None:
+    @_show.register
+    def _advanced(self, event: Advanced) -> None:
         phase = self._phases[-1]
-        phase.done += amount_done
+        phase.done += event.amount
         if phase.done >= phase.total:
             self._end_phase()
 
-    def placed(self, placements: Sequence[Placement]) -> None:
-        self.note(placement_line(placements))
+    @_show.register
+    def _placed(self, event: BlocksPlaced) -> None:
+        self.note(placement_line(event.placements))
 
-    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
-        self._lambdas, self._done = len(lambdas), done
-        self.note(f"λmax = {largest:.6g}" + (f"; {done} of {len(lambdas)} λ are done" if done else ""))
+    @_show.register
+    def _path_begun(self, event: PathBegun) -> None:
+        self._lambdas, self._done = len(event.lambdas), event.done
+        done = f"; {event.done} of {self._lambdas} λ are done" if event.done else ""
+        self.note(f"λmax = {event.largest:.6g}{done}")
         self._print(_row("", "λ", "nonzeros", "objective", "rel. gap", "rounds", "time", style="dim"))
 
-    def round(self, record: RoundRecord) -> None:
+    @_show.register
+    def _round_done(self, event: RoundDone) -> None:
+        record = event.record
         gap = relative_gap(getattr(record, "gap", None), record.objective)
         self._round = (
             f"λ {record.lam:.4g}  round {record.round}  f {record.objective:.7g}  rel. gap {gap}  "
             f"α {record.alpha:.3g}  {record.nonzeros:,} nonzeros"
         )
 
-    def solution(self, solution: Solution) -> None:
+    @_show.register
+    def _solution_stored(self, event: SolutionStored) -> None:
+        solution = event.solution
         self._done, self._round = self._done + 1, ""
         self._print(
             _row(
@@ -379,39 +406,3 @@ def _row(*cells: str, style: str) -> Text:
     """A row of the path's table, 74 characters wide."""
     widths = (7, 11, 10, 14, 9, 7, 9)
     return Text(" ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)), style=style)
-
-
-class SilentDisplay:
-    """Nothing, for --quiet."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def stage(self, name: str) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-    def phase(self, name: str, total: int, unit: str) -> None:
-        pass
-
-    def advance(self, amount: int) -> None:
-        pass
-
-    def placed(self, placements: Sequence[Placement]) -> None:
-        pass
-
-    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
-        pass
-
-    def round(self, record: RoundRecord) -> None:
-        pass
-
-    def solution(self, solution: Solution) -> None:
-        pass

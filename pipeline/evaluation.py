@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from dask.system import CPU_COUNT
 from distributed import Client
 
-from pipeline.metrics import metrics_of
+from pipeline.metrics import metric_names, metrics_for, metrics_of
 from pipeline.model import PathModel, best_of
-from pipeline.run import CLAIM
+from pipeline.run_record import EvaluationRecord, claimed_run
 from pipeline.scoring import (
     MIXED_FILES,
     Reading,
@@ -34,13 +34,11 @@ from pipeline.scoring import (
     find_sources,
     source_identity,
 )
-from pipeline.stored import METRICS, PATH, RUN_JSON
+from pipeline.stored import PATH, judged_schema
 from transforms import Dataset, UserError
-from transforms.claim import claimed
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
-from transforms.schema import write_sealed
-from transforms.storage import StorageOptions, explained, open_storage, whole_file
+from transforms.storage import StorageOptions, explained, whole_file
 
 THREADS = min(CPU_COUNT, 4)
 
@@ -60,7 +58,7 @@ def evaluate(
     run: str,
     inputs: str | Sequence[str],
     *,
-    metric: str = METRICS[0],
+    metric: str | None = None,
     held_out: bool = False,
     on_bad_line: str = "raise",
     max_line_bytes: int = MAX_LINE,
@@ -70,6 +68,7 @@ def evaluate(
 ) -> Evaluation:
     """Judge every model of a run by test data (LIBSVM text, data sets), and store the metrics in the run.
 
+    metric: what the best model is best by; by default the first for the kind of labels, AUPRC.
     Labels mean what they meant in training. Where the examples carry weights, metrics are weighted.
     held_out: the inputs are the text that the training data were converted from, and only the examples count that were
     held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them; a line
@@ -79,9 +78,10 @@ def evaluate(
     options, progress = StorageOptions(storage_options or {}), progress or NoProgress()
     PathModel.load(run, options)  # a folder that is no run is left alone
     # No fit may write the run's files meanwhile: each would undo what the other wrote.
-    with claimed(run, options, f"{open_storage(run, options)[1]}/{CLAIM}") as keeper:
+    with claimed_run(run, options) as stored:
         model = PathModel.load(run, options)
-        best_of(model.path, metric)
+        metric = metric or metric_names(model.label_kind)[0]
+        best_of(model.path, metric, model.label_kind)
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
         reading = Reading(_fraction(model, sources) if held_out else None, on_bad_line, max_line_bytes)
         tally = Tally()
@@ -90,16 +90,13 @@ def evaluate(
             for scored in scorer.score(sources):
                 store.add(scored)
             rows = _judge(model, store, progress)
-        result = Evaluation(rows, metric, best_of(rows, metric), tally, store.weights is not None)
-        fs, path = open_storage(run, options)
-        keeper.claim.check(fs)
+        result = Evaluation(rows, metric, best_of(rows, metric, model.label_kind), tally, store.weights is not None)
         # A run that is cut off here says of no metrics that they are of other data.
-        about = {name: value for name, value in model.about.items() if name != "evaluation"}
-        write_sealed(fs, f"{path}/{RUN_JSON}", about)
+        stored.update(lambda record: replace(record, evaluation=None))
         _write_path(run, options, rows)
-        seconds = model.about.get("seconds", {}) | {"evaluate": perf_counter() - started}
-        facts = {"evaluation": _about(result, sources, reading), "seconds": seconds}
-        write_sealed(fs, f"{path}/{RUN_JSON}", about | facts)
+        judged = _judged(result, sources, reading)
+        seconds = {"evaluate": perf_counter() - started}
+        stored.update(lambda record: replace(record, evaluation=judged, seconds={**record.seconds, **seconds}))
     return result
 
 
@@ -182,15 +179,21 @@ def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dic
     progress.phase("judge", len(model), "models")
     rows = []
     with ThreadPoolExecutor(THREADS) as pool:
-        results = pool.map(lambda k: metrics_of(store.margins(k), store.labels, store.weights), range(len(model)))
+        kind, loss = model.label_kind, model.record.loss
+
+        def judge(k: int) -> dict[str, float | None]:
+            return metrics_of(store.margins(k), store.labels, store.weights, kind, loss)
+
+        results = pool.map(judge, range(len(model)))
         for row, metrics in zip(model.path, results, strict=True):
             _refuse_infinite(metrics, f"{model.name}: model {row['index']}")
             rows.append(row | metrics)
             progress.advance(1)
-    if rows[0]["auc"] is None:
+    undefined = [metric.label for metric in metrics_for(kind) if rows[0][metric.name] is None]
+    if undefined and (store.labels == store.labels[0]).all():
         label = model.label_map["+1" if store.labels[0] > 0 else "-1"]
-        what = "AUC is" if label == model.label_map["+1"] else "AUPRC and AUC are"
-        warnings.warn(f"every test example has the label {label:g}: {what} undefined", stacklevel=3)
+        what = f"{' and '.join(undefined)} {'is' if len(undefined) == 1 else 'are'} undefined"
+        warnings.warn(f"every test example has the label {label:g}: {what}", stacklevel=3)
     return rows
 
 
@@ -203,7 +206,7 @@ def _refuse_infinite(metrics: dict[str, Any], where: str) -> None:
 
 def _fraction(model: PathModel, sources: Sequence[Source]) -> float:
     """What was held out when the run's data set was made."""
-    fraction = model.about["dataset"].get("hold_out")
+    fraction = model.record.dataset.hold_out
     if fraction is None:
         raise UserError(
             f"{model.name}: no examples were held out when its data set was made: pass test data without --held-out, "
@@ -214,33 +217,27 @@ def _fraction(model: PathModel, sources: Sequence[Source]) -> float:
             raise UserError(
                 f"{source.name}: a data set does not hold what was held out: pass the text it was made from"
             )
-    return float(fraction)
+    return fraction
 
 
-def _about(result: Evaluation, sources: Sequence[Source], reading: Reading) -> dict[str, Any]:
+def _judged(result: Evaluation, sources: Sequence[Source], reading: Reading) -> EvaluationRecord:
     """What run.json says of the evaluation."""
-    return {
-        "inputs": [identity for source in sources for identity in source_identity(source)],
-        "held_out": reading.held_out,
-        "on_bad_line": reading.on_bad_line,
-        "bad_lines": result.tally.bad_lines,
-        "examples": result.tally.examples,
-        "nonzeros": result.tally.nonzeros,
-        "unseen_nonzeros": result.tally.unseen,
-        "weighted": result.weighted,
-        "metric": result.metric,
-        "best": result.best,
-    }
+    return EvaluationRecord(
+        inputs=[identity for source in sources for identity in source_identity(source)],
+        held_out=reading.held_out,
+        on_bad_line=reading.on_bad_line,
+        bad_lines=result.tally.bad_lines,
+        examples=result.tally.examples,
+        nonzeros=result.tally.nonzeros,
+        unseen_nonzeros=result.tally.unseen,
+        weighted=result.weighted,
+        metric=result.metric,
+        best=result.best,
+    )
 
 
 def _write_path(run: str, options: StorageOptions, rows: list[dict[str, Any]]) -> None:
     """path.parquet with the metrics as its last columns."""
-    table = pa.Table.from_pylist(rows)
-    # Python's whole numbers and numbers that are all missing have lost their types.
-    fs, path = open_storage(run, options)
-    with fs.open(f"{path}/{PATH}", "rb") as file:
-        known = {field.name: field.type for field in pq.read_schema(file)}
-    known |= dict.fromkeys(METRICS, pa.float64())
-    table = table.cast(pa.schema([(name, known[name]) for name in table.column_names]))
+    table = pa.Table.from_pylist(rows, schema=judged_schema(rows))
     with whole_file(f"{run.rstrip('/')}/{PATH}", options) as file:
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)

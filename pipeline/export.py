@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from pipeline.vw_format import MOST_BITS, bits_for, write_vw
+from pipeline.vw_format import CONSTANT, MOST_BITS, bits_for, write_vw
 from transforms import UserError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def to_sklearn(model: PathModel, lambda_index: int, n_features: int | None) -> L
     """
     from sklearn.linear_model import LogisticRegression  # slow to import; the commands do without
 
+    _refuse_other_losses(model, "scikit-learn's LogisticRegression", ("logistic",))
     width = model.width if n_features is None else n_features
     if width < model.width:
         raise UserError(f"n_features is {width}, but the path has a weight in column {model.width - 1}")
@@ -36,24 +37,34 @@ def to_sklearn(model: PathModel, lambda_index: int, n_features: int | None) -> L
     sign = 1.0 if model.label_map["+1"] == classes[1] else -1.0
     coefficients = model.coef(lambda_index) * sign
     coefficients.resize((1, width))
+    ratio, intercept = float(model.record.option("l1_ratio")), model.has_intercept
     fitted = LogisticRegression(
-        C=1.0 / model.lambdas[lambda_index], l1_ratio=1.0, solver="liblinear", fit_intercept=False
+        C=1.0 / model.lambdas[lambda_index],
+        l1_ratio=ratio,
+        solver="saga" if intercept or ratio < 1.0 else "liblinear",  # which minimises the same
+        fit_intercept=intercept,
     )
     fitted.coef_ = coefficients.toarray() if width <= DENSE_COLUMNS else sp.csr_matrix(coefficients)
-    fitted.intercept_ = np.zeros(1)
+    fitted.intercept_ = np.array([sign * model.intercept(lambda_index)])
     fitted.classes_ = classes
     fitted.n_features_in_ = width
     fitted.n_iter_ = np.array([model.path[lambda_index]["rounds"]], dtype=np.int32)
     return fitted
 
 
+def _refuse_other_losses(model: PathModel, program: str, losses: tuple[str, ...]) -> None:
+    if model.record.loss not in losses:
+        raise UserError(f"{model.name}: a model with {model.record.loss} loss; {program} knows {', '.join(losses)}")
+
+
 def to_liblinear(model: PathModel, path: str, lambda_index: int) -> None:
-    """Write a LIBLINEAR model: a header, then a weight a line, zeros included."""
+    """Write a LIBLINEAR model: a header, then a weight a line, zeros included; the bias's comes last."""
+    _refuse_other_losses(model, "LIBLINEAR", ("logistic",))
     labels = [_whole(model.label_map[side]) for side in ("+1", "-1")]  # the first is what a positive margin means
     if model.width > MAX_INT:
         raise UserError(f"feature id {model.features.max()}: LIBLINEAR holds at most {MAX_INT} features")
     header = ["solver_type L1R_LR", "nr_class 2", f"label {labels[0]} {labels[1]}"]
-    header += [f"nr_feature {max(model.width, 1)}", "bias -1", "w"]
+    header += [f"nr_feature {max(model.width, 1)}", "bias 1" if model.has_intercept else "bias -1", "w"]
     features, weights = model.coefficients(lambda_index)
     columns = features - model.index_base
     with Path(path).open("w") as file:
@@ -63,18 +74,39 @@ def to_liblinear(model: PathModel, path: str, lambda_index: int) -> None:
             file.write("0 \n" * (column - at) + f"{weight:.17g} \n")
             at = column + 1
         file.write("0 \n" * (max(model.width, 1) - at))
+        if model.has_intercept:
+            file.write(f"{model.intercept(lambda_index):.17g} \n")
 
 
 def to_vw(model: PathModel, path: str, lambda_index: int, bits: int | None) -> None:
     """Write a Vowpal Wabbit model: weights as float32, at the indices that are the features' ids."""
+    _refuse_other_losses(model, "Vowpal Wabbit", ("logistic",))
     largest = int(model.features.max(initial=0))
-    bits = max(bits_for(largest), VW_BITS) if bits is None else bits
+    needed = bits_for(CONSTANT) if model.has_intercept else VW_BITS
+    bits = max(bits_for(largest), needed) if bits is None else bits
     if largest >= 1 << min(bits, MOST_BITS) or not 1 <= bits <= MOST_BITS:
         remedy = f"bits must lie in {bits_for(largest)}..{MOST_BITS}"
         too_large = f"Vowpal Wabbit holds ids below 2^{MOST_BITS}"
         raise UserError(f"feature id {largest}, bits {bits}: {remedy if largest >> MOST_BITS == 0 else too_large}")
+    features, weights = model.coefficients(lambda_index)
+    if model.has_intercept:
+        features, weights = _with_constant(features, weights, model.intercept(lambda_index), bits)
     with Path(path).open("wb") as file:
-        write_vw(file, *model.coefficients(lambda_index), bits)
+        write_vw(file, features, weights, bits, constant=model.has_intercept)
+
+
+def _with_constant(
+    features: np.ndarray, weights: np.ndarray, intercept: float, bits: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The intercept as the weight of Vowpal Wabbit's constant, whose index must be no feature's."""
+    place = CONSTANT & ((1 << bits) - 1)
+    if place in features:
+        raise UserError(
+            f"feature id {place}: with {bits} bits Vowpal Wabbit's constant, the intercept, has the same index: "
+            f"{'give more bits' if bits < bits_for(CONSTANT) else 'fit without this feature or without intercept'}"
+        )
+    at = int(np.searchsorted(features, place))
+    return np.insert(features, at, place), np.insert(weights, at, intercept)
 
 
 def _whole(label: float) -> int:

@@ -2,80 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Client
 
-from pipeline.blocks import DaskBlocks, Placement, list_workers, make_groups, place
+from pipeline.blocks import DaskBlocks, list_workers, make_groups, place
+from pipeline.class_weights import weights_of_classes
 from pipeline.cluster import ClusterOptions, open_client
-from pipeline.run import Run, dataset_identity, open_run, versions
-from pipeline.stored import RUN_VERSION
+from pipeline.events import Watcher
+from pipeline.factors import fingerprint, in_order
+from pipeline.resident import ExampleOptions
+from pipeline.run import Run, open_run
+from pipeline.run_record import RunRecord
 from solver import (
-    DefaultOptions,
-    Examples,
+    Algorithm,
+    PathStart,
+    ProblemOptions,
     RoundRecord,
-    Solution,
-    SolverOptions,
-    certified_path,
+    algorithm_of,
     falling,
+    find_algorithm,
     lambda_grid,
-    lambda_max,
+    make_problem,
+    null_model,
     solve_path,
 )
+from solver.free import NoMinimum
+from solver.options import option
 from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
 
+DEFAULT = "default"
 RESIDENCIES = ("auto", "memory", "stream")
-ALGORITHMS: dict[str, type[SolverOptions] | type[DefaultOptions]] = {
-    "default": DefaultOptions,
-    "paper": SolverOptions,
-}
-
-
-class FitWatcher(Protocol):
-    """Who is told how a fit goes."""
-
-    def placed(self, placements: Sequence[Placement]) -> None:
-        """Where the blocks are, and how."""
-
-    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
-        """The path to compute, and how much of it is done already."""
-
-    def round(self, record: RoundRecord) -> None:
-        """A round is over."""
-
-    def solution(self, solution: Solution) -> None:
-        """A λ is done and stored."""
-
-
-class NoWatcher:
-    """Nobody watches."""
-
-    def placed(self, placements: Sequence[Placement]) -> None:
-        pass
-
-    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
-        pass
-
-    def round(self, record: RoundRecord) -> None:
-        pass
-
-    def solution(self, solution: Solution) -> None:
-        pass
 
 
 @dataclass(frozen=True)
 class PathOptions:
     """Which λ to solve for: a grid down from λmax, or an explicit list."""
 
-    length: int = 20
-    ratio: float = 0.5
-    lambdas: tuple[float, ...] | None = None
-    extra: tuple[float, ...] = ()
+    length: int = option(20, "λ in the grid.")
+    ratio: float = option(0.5, "From one λ to the next, down from λmax.")
+    lambdas: tuple[float, ...] | None = option(None, "Solve for these λ, not for a grid.", metavar="L,L,...")
+    extra: tuple[float, ...] = option((), "Further λ, between those of the grid.", metavar="L,L,...")
 
     def grid(self, largest: float) -> list[float]:
         if self.lambdas is not None:
@@ -83,12 +55,55 @@ class PathOptions:
         return lambda_grid(largest, self.length, self.ratio, self.extra)
 
 
+@dataclass(frozen=True)
+class Fit:
+    """What a fit is asked for: by which algorithm, for which problem, at which λ. The same makes the same models."""
+
+    algorithm: Algorithm
+    options: Any  # the algorithm's own
+    problem: ProblemOptions
+    factors: Mapping[int, float] | None  # of the penalty, by feature id
+    path: PathOptions
+    blocks: int | None
+
+    @classmethod
+    def of(
+        cls,
+        algorithm: str | None,
+        options: Any,
+        problem: ProblemOptions | None,
+        factors: Mapping[int, float] | None,
+        path: PathOptions | None,
+        blocks: int | None,
+    ) -> Fit:
+        try:
+            chosen = find_algorithm(algorithm or DEFAULT) if algorithm or options is None else algorithm_of(options)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        options = chosen.Options() if options is None else options
+        if not isinstance(options, chosen.Options):
+            takes = chosen.Options.__name__
+            raise UserError(f"algorithm {chosen.NAME!r} takes {takes}, got {type(options).__name__}")
+        problem = problem or ProblemOptions()
+        problem = replace(problem, intercept=chosen.INTERCEPT if problem.intercept is None else problem.intercept)
+        return cls(chosen, options, problem, factors, path or PathOptions(), blocks)
+
+    def recorded(self) -> dict[str, Any]:
+        """The options of run.json."""
+        chosen = {"algorithm": self.algorithm.NAME, "blocks": self.blocks} | asdict(self.options)
+        chosen.pop("threads", None)  # how many cores work on it is no part of what is fitted
+        chosen |= asdict(self.problem) | {"penalty_factors": fingerprint(self.factors)}
+        return chosen | {f"path_{name}": value for name, value in asdict(self.path).items()}
+
+
 def fit_path(
     dataset: str | Dataset,
     output: str,
     *,
     algorithm: str | None = None,
-    options: SolverOptions | DefaultOptions | None = None,
+    options: Any = None,
+    problem: ProblemOptions | None = None,
+    penalty_factors: Mapping[int, float] | None = None,
     path: PathOptions | None = None,
     blocks: int | None = None,
     residency: str = "auto",
@@ -96,13 +111,15 @@ def fit_path(
     overwrite: bool = False,
     client: Client | None = None,
     storage_options: dict[str, Any] | None = None,
-    watcher: FitWatcher | None = None,
+    watcher: Watcher | None = None,
     seconds: dict[str, float] | None = None,
 ) -> Run:
     """Fit the whole path, and store it in the run folder `output`.
 
     algorithm: "default", subspace search with a certificate, run with DefaultOptions; or "paper", d-GLMNET exactly as
     published, run with SolverOptions. Without it, the one whose options are given.
+    problem: loss, penalty, intercept. penalty_factors: for feature ids, what their penalty is multiplied by; 0 leaves a
+    feature unpenalised, infinity excludes it.
     client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
     blocks: M of the paper; by default one for each thread of the cluster.
     residency: keep columns in the workers' memory, or stream them from Parquet in each round; auto chooses memory where
@@ -112,85 +129,51 @@ def fit_path(
     started = perf_counter()
     storage = StorageOptions(storage_options or {})
     opened = open_dataset(dataset, storage) if isinstance(dataset, str) else dataset
-    if algorithm is None:
-        algorithm = "paper" if isinstance(options, SolverOptions) else "default"
-    options = _options(algorithm, options)
-    path, watcher = path or PathOptions(), watcher or NoWatcher()
-    _check(opened, path, residency, resume, overwrite, blocks)
-    about = _about(opened, algorithm, options, path, blocks) | {"seconds": dict(seconds or {})}
+    asked, watcher = Fit.of(algorithm, options, problem, penalty_factors, path, blocks), watcher or Watcher()
+    _check(opened, asked, residency, resume, overwrite)
+    how = ExampleOptions(asked.problem.loss, weights_of_classes(asked.problem.class_weight, opened))
+    record = RunRecord.begin(opened, asked.recorded(), seconds or {})
     with ExitStack() as stack:
-        run = open_run(output, about, storage, resume=resume, overwrite=overwrite)
+        run = open_run(output, record, storage, resume=resume, overwrite=overwrite)
         stack.callback(run.release)
-        if run.about.get("complete"):
+        if run.record.complete:
             return run
         if client is None:
             client = _current_client() or stack.enter_context(open_client(ClusterOptions()))
         started -= sum(row["seconds"] for row in run.path)  # those of a run that was cut off
         workers = list_workers(client)
         # A path is taken up with the blocks it was begun with, whatever the cluster looks like now.
-        groups = run.about.get("blocks") or make_groups(len(opened.partitions), blocks, workers)
+        groups = run.record.blocks or make_groups(len(opened.partitions), blocks, workers)
         placements = place(opened, groups, workers, residency)
         watcher.placed(placements)
-        resident = stack.enter_context(DaskBlocks(client, opened, placements))
+        resident = stack.enter_context(DaskBlocks(client, opened, placements, how))
         run.settle(blocks=groups)
-        _solve(run, resident, opened, options, path, watcher)
-        run.settle(complete=True, seconds=run.about.get("seconds", {}) | {"fit": perf_counter() - started})
+        _solve(run, resident, opened, how, asked, watcher)
+        run.settle(complete=True, seconds=dict(run.record.seconds) | {"fit": perf_counter() - started})
     return run
 
 
-def _solve(
-    run: Run,
-    blocks: DaskBlocks,
-    dataset: Dataset,
-    options: SolverOptions | DefaultOptions,
-    path: PathOptions,
-    watcher: FitWatcher,
-) -> None:
+def _solve(run: Run, blocks: DaskBlocks, dataset: Dataset, how: ExampleOptions, asked: Fit, watcher: Watcher) -> None:
     """Algorithm 5, each λ stored when it is done."""
-    examples = Examples.of(*dataset.labels())
     features = blocks.features()
-    largest = lambda_max(blocks, examples)
-    lambdas = _grid(path, largest)
-    run.settle(lambda_max=largest, lambdas=lambdas)
-    watcher.begin(lambdas, run.done, largest)
+    try:
+        factors = in_order(asked.factors, features)
+        problem = make_problem(blocks, how.examples(dataset), asked.problem, factors=factors)
+        null = null_model(blocks, problem)
+    except (ValueError, NoMinimum) as error:
+        raise UserError(f"{dataset.name}: {error}") from None
+    lambdas = _grid(asked.path, null.lambda_max)
+    run.settle(lambda_max=null.lambda_max, lambdas=lambdas)
+    watcher.begin(lambdas, run.done, null.lambda_max)
 
     def on_round(record: RoundRecord) -> None:
         run.add_round(record)
         watcher.round(record)
 
-    beta, before = run.last_beta(features), run.last_beta(features, back=2)
-    solutions: Iterator[Solution]
-    if isinstance(options, DefaultOptions):
-        solutions = certified_path(
-            blocks,
-            examples,
-            lambdas,
-            options,
-            largest=largest,
-            done=run.done,
-            beta=beta,
-            before=before,
-            on_round=on_round,
-        )
-    else:
-        solutions = solve_path(
-            blocks, examples, lambdas, options, largest=largest, done=run.done, beta=beta, on_round=on_round
-        )
-    for solution in solutions:
+    start = PathStart(run.done, tuple(run.last_betas(features, problem)))
+    for solution in solve_path(blocks, problem, lambdas, asked.options, null=null, start=start, on_round=on_round):
         run.add_solution(solution, features)
         watcher.solution(solution)
-
-
-def _options(algorithm: str, options: SolverOptions | DefaultOptions | None) -> SolverOptions | DefaultOptions:
-    """The options given, or the algorithm's own."""
-    if algorithm not in ALGORITHMS:
-        raise UserError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
-    kind = ALGORITHMS[algorithm]
-    if options is None:
-        return kind()
-    if not isinstance(options, kind):
-        raise UserError(f"algorithm {algorithm!r} takes {kind.__name__}, got {type(options).__name__}")
-    return options
 
 
 def _grid(path: PathOptions, largest: float) -> list[float]:
@@ -207,35 +190,16 @@ def _current_client() -> Client | None:
         return None
 
 
-def _check(
-    dataset: Dataset, path: PathOptions, residency: str, resume: bool, overwrite: bool, blocks: int | None
-) -> None:
+def _check(dataset: Dataset, asked: Fit, residency: str, resume: bool, overwrite: bool) -> None:
     """Refuse what cannot work before anything is begun."""
     if residency not in RESIDENCIES:
         raise UserError(f"residency must be one of {', '.join(RESIDENCIES)}, got {residency!r}")
     if resume and overwrite:
         raise UserError("resume and overwrite exclude each other: continue what is there, or start over")
-    if blocks is not None and not 1 <= blocks <= len(dataset.partitions):
-        raise UserError(f"blocks must lie in 1..{len(dataset.partitions)}, the number of partitions, got {blocks}")
+    if asked.blocks is not None and not 1 <= asked.blocks <= len(dataset.partitions):
+        raise UserError(
+            f"blocks must lie in 1..{len(dataset.partitions)}, the number of partitions, got {asked.blocks}"
+        )
     if dataset.nnz == 0:
         raise UserError(f"{dataset.name}: no feature has a nonzero, so there is nothing to learn from")
-    _grid(path, 1.0)
-
-
-def _about(
-    dataset: Dataset,
-    algorithm: str,
-    options: SolverOptions | DefaultOptions,
-    path: PathOptions,
-    blocks: int | None,
-) -> dict[str, Any]:
-    """run.json."""
-    chosen = {"algorithm": algorithm, "blocks": blocks} | asdict(options)
-    chosen |= {f"path_{name}": value for name, value in asdict(path).items()}
-    return {
-        "run_version": RUN_VERSION,
-        "dataset": dataset_identity(dataset),
-        "options": {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()},
-        "versions": versions(),
-        "complete": False,
-    }
+    _grid(asked.path, 1.0)

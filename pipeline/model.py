@@ -11,14 +11,14 @@ import scipy.sparse as sp
 
 from pipeline import export
 from pipeline.margins import labels_of, margins_of, probabilities_of
-from pipeline.stored import METRICS, PATH, read_about, read_path_rows, read_weights
+from pipeline.metrics import BINARY, NUMBER, find_metric, metric_names
+from pipeline.run_record import RunRecord, read_run_record
+from pipeline.stored import PATH, read_path_rows, read_weights
 from transforms import UserError
 from transforms.storage import StorageOptions, display, open_storage, redact
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
-
-LOWER_IS_BETTER = ("log_loss",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,28 +27,26 @@ class PathModel:
 
     Features keep the ids of the training data. Where a matrix is concerned, column j is feature j + index_base:
     feature j of data that count from 0 (as `from_arrays` does), feature j + 1 of data that count from 1, which is
-    what scikit-learn's load_svmlight_file makes of either. There is no intercept, as the paper's model has none.
+    what scikit-learn's load_svmlight_file makes of either.
     """
 
     url: str  # may hold a password: show `name` instead
-    about: dict[str, Any]  # run.json
+    record: RunRecord  # run.json
     path: list[dict[str, Any]]  # path.parquet, a row per λ
     starts: np.ndarray  # coefficients of λ k are starts[k] to starts[k + 1]
     features: np.ndarray  # int64, rising within a λ
     weights: np.ndarray  # float64
 
-    intercept = 0.0
-
     @classmethod
     def load(cls, url: str, storage_options: dict[str, Any] | None = None) -> PathModel:
         """Read the run folder at `url`. Raises UserError if it is missing, damaged, or of another version."""
         fs, path = open_storage(url, StorageOptions(storage_options or {}))
-        about = read_about(fs, path)
+        record = read_run_record(fs, path)
         rows = read_path_rows(fs, path)
         if not rows:
             raise UserError(f"{display(fs, path)}/{PATH}: no λ is done yet: continue the run or fit again")
-        found = read_weights(fs, path, rows, about["dataset"]["index_base"])
-        return cls(url, about, rows, found.starts, found.features, found.weights)
+        found = read_weights(fs, path, rows, record.dataset.index_base)
+        return cls(url, record, rows, found.starts, found.features, found.weights)
 
     def __repr__(self) -> str:
         return f"PathModel({self.name!r}: {len(self)} models, up to {max(np.diff(self.starts)):,} nonzeros)"
@@ -62,19 +60,23 @@ class PathModel:
         return redact(self.url)
 
     @property
+    def about(self) -> dict[str, Any]:
+        """run.json as it is stored."""
+        return self.record.to_json()
+
+    @property
     def lambdas(self) -> np.ndarray:
         return np.array([row["lambda"] for row in self.path])
 
     @property
     def index_base(self) -> int:
         """Whether feature ids count from 0 or from 1."""
-        return int(self.about["dataset"]["index_base"])
+        return int(self.record.dataset.index_base)
 
     @property
     def label_map(self) -> dict[str, float]:
         """The labels of the input that stand for "-1" and "+1"."""
-        labels: dict[str, float] = self.about["dataset"]["label_map"]
-        return labels
+        return self.record.dataset.label_map.to_json()
 
     @property
     def classes(self) -> np.ndarray:
@@ -91,14 +93,36 @@ class PathModel:
 
         metric: by default the one that the evaluation was asked for.
         """
-        metric = metric or self.about.get("evaluation", {}).get("metric", METRICS[0])
-        return best_of(self.path, metric)
+        return best_of(self.path, metric or self.metric, self.label_kind)
+
+    @property
+    def label_kind(self) -> str:
+        """What the labels are: "binary" or "number"."""
+        return self.record.label_kind
+
+    @property
+    def metric(self) -> str:
+        """What an evaluation was asked to find the best by, or would be by default."""
+        judged = self.record.evaluation
+        return judged.metric if judged else metric_names(self.label_kind)[0]
 
     def coefficients(self, lambda_index: int) -> tuple[np.ndarray, np.ndarray]:
         """Feature ids, rising, and their weights."""
         k = self.check_index(lambda_index)
         mine = slice(self.starts[k], self.starts[k + 1])
         return self.features[mine], self.weights[mine]
+
+    @property
+    def intercepts(self) -> np.ndarray:
+        """Of each λ; 0 where the model has none."""
+        return np.array([row["intercept"] or 0.0 for row in self.path])
+
+    @property
+    def has_intercept(self) -> bool:
+        return bool(self.record.option("intercept"))
+
+    def intercept(self, lambda_index: int) -> float:
+        return float(self.intercepts[self.check_index(lambda_index)])
 
     def coef(self, lambda_index: int) -> sp.csr_array:
         """The coefficients as a sparse row, 1 × width; column j is feature j + index_base."""
@@ -113,17 +137,25 @@ class PathModel:
         Of a dask array this and the next two are lazy dask arrays, with the chunks of its rows.
         """
         features, weights = self.coefficients(lambda_index)
-        return margins_of(X, features - self.index_base, weights)
+        return margins_of(X, features - self.index_base, weights, self.intercept(lambda_index))
 
     def predict_proba(self, X: Any, lambda_index: int) -> Any:
         """Probabilities, examples × 2, a column for each of `classes`."""
+        self._refuse_numbers("probabilities")
         margins = self.decision_function(X, lambda_index)
-        return probabilities_of(margins if self.label_map["+1"] > self.label_map["-1"] else -margins)
+        signed = margins if self.label_map["+1"] > self.label_map["-1"] else -margins
+        return probabilities_of(signed, self.record.loss)
 
     def predict(self, X: Any, lambda_index: int) -> Any:
-        """The likelier label of each row."""
-        labels = np.array([self.label_map["-1"], self.label_map["+1"]])
-        return labels_of(self.decision_function(X, lambda_index), labels)
+        """The likelier label of each row; of a model with squared loss, the number itself."""
+        margins = self.decision_function(X, lambda_index)
+        if self.label_kind == NUMBER:
+            return margins
+        return labels_of(margins, np.array([self.label_map["-1"], self.label_map["+1"]]))
+
+    def _refuse_numbers(self, what: str) -> None:
+        if self.label_kind == NUMBER:
+            raise UserError(f"{self.name}: a model with {self.record.loss} loss predicts numbers, not {what}")
 
     def to_sklearn(self, lambda_index: int, n_features: int | None = None) -> LogisticRegression:
         """A fitted scikit-learn LogisticRegression; n_features: columns of the X it will see. [default: width]"""
@@ -148,10 +180,11 @@ class PathModel:
         return lambda_index % len(self)
 
 
-def best_of(rows: Sequence[dict[str, Any]], metric: str) -> int | None:
+def best_of(rows: Sequence[dict[str, Any]], metric: str, kind: str = BINARY) -> int | None:
     """The row with the best value of a metric, the first of equals: the sparsest. None if no row has one."""
-    if metric not in METRICS:
-        raise UserError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-    sign = -1 if metric in LOWER_IS_BETTER else 1
+    names = metric_names(kind)
+    if metric not in names:
+        raise UserError(f"metric must be one of {', '.join(names)}, got {metric!r}")
+    sign = 1 if find_metric(metric).higher_is_better else -1
     values = [(sign * row[metric], -k) for k, row in enumerate(rows) if row.get(metric) is not None]
     return -max(values)[1] if values else None

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client
-from scipy.special import expit
 
+from pipeline.margins import PROBABILITIES
+from pipeline.metrics import BINARY, NUMBER
 from pipeline.model import PathModel
 from pipeline.scoring import Reading, Scored, Scorer, Source, Tally, client_for, find_sources
 from transforms import Dataset, OutputExists, UserError
@@ -34,7 +35,11 @@ from transforms.storage import (
     whole_file,
 )
 
-_FIELDS = [("example", pa.int64()), ("margin", pa.float64()), ("probability", pa.float64())]
+# What is written for each example, by the kind of label that the model is for.
+_FIELDS = {
+    BINARY: [("example", pa.int64()), ("margin", pa.float64()), ("probability", pa.float64())],
+    NUMBER: [("example", pa.int64()), ("prediction", pa.float64())],
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ def predict(
 ) -> Prediction:
     """Write the margin and the probability of the label +1 for each example of `inputs` (LIBSVM text, data sets).
 
+    Of a model with squared loss, its prediction.
+
     lambda_index: which model; by default the best of an evaluation, or the last one if there was none.
     output: one Parquet file, there when it is whole and not before.
     max_line_bytes: a longer line of text is refused.
@@ -72,7 +79,9 @@ def predict(
     reading = Reading(max_line_bytes=max_line_bytes)
     _check_output(output, options, sources, overwrite=overwrite)
     lam, tally = float(model.lambdas[index]), Tally()
-    schema = pa.schema(_FIELDS, metadata={"dglmnet.lambda_index": str(index), "dglmnet.lambda": repr(lam)})
+    schema = pa.schema(
+        _FIELDS[model.label_kind], metadata={"dglmnet.lambda_index": str(index), "dglmnet.lambda": repr(lam)}
+    )
     with _only_writer(output, options), client_for(client) as client, whole_file(output, options) as file:
         scorer = Scorer(model, [index], client, options, progress or NoProgress(), tally, reading)
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
@@ -81,9 +90,13 @@ def predict(
                 margins = scored.margins[:, 0]
                 _refuse_overflow(margins, scored)
                 examples = np.arange(start, start + margins.size)
-                writer.write_table(pa.Table.from_arrays([examples, margins, expit(margins)], schema=schema))
+                writer.write_table(pa.Table.from_arrays([examples, *_columns(model, margins)], schema=schema))
                 start += margins.size
     return Prediction(redact(output), index, lam, tally)
+
+
+def _columns(model: PathModel, margins: np.ndarray) -> list[np.ndarray]:
+    return [margins] if model.label_kind == NUMBER else [margins, PROBABILITIES[model.record.loss][0](margins)]
 
 
 def _refuse_overflow(margins: np.ndarray, scored: Scored) -> None:
@@ -125,7 +138,7 @@ def _holds_predictions(fs: Any, path: str) -> bool:
         refuse_pipes(path)
     try:
         with explained(display(fs, path)), fs.open(path, "rb") as file:
-            return bool(pq.read_schema(file).names == [name for name, _ in _FIELDS])
+            return pq.read_schema(file).names in [[name for name, _ in fields] for fields in _FIELDS.values()]
     except UNREADABLE:
         return False
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from distributed import get_worker
 
-from solver import Block, BlockUpdate, Coefficients, Columns, Descent, Examples, Step, Sweep, ThreadBlocks
+from solver import Block, Columns, Examples, ThreadBlocks
 from solver.arrays import Float64, Int64
+from solver.block import join_answers
+from solver.losses import find_loss
 from transforms import Dataset, Partition
 
 
@@ -80,100 +84,74 @@ class _Peekable:
             self._next = next(self._numbers, None)
 
 
+@dataclass(frozen=True)
+class ExampleOptions:
+    """How the examples of a data set count: by which loss, and with which weights of the classes −1 and +1."""
+
+    loss: str = "logistic"
+    class_weights: tuple[float, float] | None = None
+
+    def examples(self, dataset: Dataset) -> Examples:
+        labels, weights = dataset.labels()
+        if find_loss(self.loss).LABELS == "number":
+            names = dataset.record.label_map
+            labels = np.where(labels > 0, names.positive, names.negative)
+        return Examples.of(labels, weights, self.loss, self.class_weights)
+
+    def bounds(self, stored: Float64) -> Float64:
+        """The data set's bounds of |∂L/∂βⱼ|, true with these weights. Whether they hold at all, the loss knows."""
+        return stored if self.class_weights is None else max(self.class_weights) * stored
+
+
+class Restarted(RuntimeError):
+    """The worker was restarted, and lost its part of the model."""
+
+
 class ResidentBlocks:
     """The blocks that one worker holds. `groups` says which partitions make up each block."""
 
-    def __init__(self, dataset: Dataset, groups: Sequence[Sequence[int]], residency: str, threads: int) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        groups: Sequence[Sequence[int]],
+        residency: str,
+        threads: int,
+        how: ExampleOptions | None = None,
+    ) -> None:
         self._token = uuid.uuid4().hex
+        how = how or ExampleOptions()
         partitions = dataset.partitions
         self._partitions = [partitions[k] for group in groups for k in group]
-        examples = Examples.of(*dataset.labels())
+        examples = how.examples(dataset)
         # Both ways cut columns alike, so that they give the same result to the last bit.
         load = PartitionColumns if residency == "stream" else LoadedColumns
 
         def block(group: Sequence[int]) -> Block:
             members = [partitions[k] for k in group]
             columns = load(members, examples.n)
-            return Block(columns, sum(part.info.features for part in members), examples, columns.bounds)
+            return Block(columns, sum(part.info.features for part in members), examples, how.bounds(columns.bounds))
 
         with ThreadPoolExecutor(max(1, min(threads, len(groups)))) as pool:  # files are hashed and decoded side by side
             blocks = list(pool.map(block, groups))
         self._blocks = ThreadBlocks(blocks, threads=min(threads, len(blocks)))
-        self._cuts = np.cumsum([0, *self._blocks.sizes])
-        self._sum = np.zeros(examples.n)
 
     def identify(self) -> tuple[str, str, int]:
         """A token of this very object, its worker's address, and its number of features.
 
         Calls carry the token: a worker that was restarted makes a new object, at β = 0, which must not go unnoticed.
         """
-        return self._token, get_worker().address, int(self._cuts[-1])
+        return self._token, get_worker().address, self._blocks.layout.size
 
     def features(self, token: str) -> Int64:
         """The ids of the features, in the order of their positions."""
         self._check(token)
         return np.concatenate([np.empty(0, np.int64), *(part.read_features() for part in self._partitions)])
 
-    def start(self, token: str, beta: Coefficients) -> Float64:
-        """Set β and return the worker's part of Xβ."""
+    def ask(self, token: str, name: str, shared: Sequence[Any], own: Any) -> Any:
+        """Pass a question on to the blocks (solver/blocks.py); their answers as one. own: this worker's `each`."""
         self._check(token)
-        return self._summed(self._blocks.start(self._split(beta)))
-
-    def set_margins(self, token: str, margins: Float64) -> None:
-        self._check(token)
-        self._blocks.set_margins(margins)
-
-    def cycle(self, token: str, alpha: float, dmargins: Float64 | None, lam: float, nu: float) -> BlockUpdate:
-        """Make the last step, then a cycle of coordinate descent in each block; Δβ and Δm summed over them."""
-        self._check(token)
-        updates = list(self._blocks.cycle(_step(alpha, dmargins), lam, nu))
-        position = np.concatenate([one.dbeta.position + k for one, k in zip(updates, self._cuts[:-1], strict=True)])
-        value = np.concatenate([one.dbeta.value for one in updates])
-        total = self._summed(one.dmargins for one in updates)
-        return BlockUpdate(Coefficients(position, value), total, sum(one.curvature for one in updates))
-
-    def max_gradient(self, token: str, alpha: float, dmargins: Float64 | None) -> float:
-        self._check(token)
-        return max(self._blocks.max_gradient(_step(alpha, dmargins)))
-
-    def sweep(self, token: str, margins: Float64 | None, threshold: float, limit: int) -> Sweep:
-        """Slopes at these margins, or those of the last sweep, and who is above; positions count over the blocks."""
-        self._check(token)
-        return Sweep.joined(list(self._blocks.sweep(margins, threshold, limit)), self._cuts)
-
-    def descend(self, token: str, margins: Float64, beta: Coefficients, lam: float, nu: float, cycles: int) -> Descent:
-        """A sweep, and cycles over the active features of each block; Δβ and Δm summed over them."""
-        self._check(token)
-        found = list(self._blocks.descend(margins, self._split(beta), lam, nu, cycles))
-        position = np.concatenate([one.dbeta.position + k for one, k in zip(found, self._cuts[:-1], strict=True)])
-        dbeta = Coefficients(position, np.concatenate([one.dbeta.value for one in found]))
-        sweep = Sweep.joined([one.sweep for one in found], self._cuts)
-        return Descent(sweep, dbeta, self._summed(one.dmargins for one in found))
-
-    def columns(self, token: str, position: Int64) -> Columns:
-        """The columns at these positions, which must rise."""
-        self._check(token)
-        cuts = np.searchsorted(position, self._cuts)
-        spans = zip(self._cuts[:-1], cuts[:-1], cuts[1:], strict=True)
-        parts = self._blocks.columns([position[lo:hi] - first for first, lo, hi in spans])
-        return Columns.joined(list(parts), self._sum.size)
-
-    def _split(self, beta: Coefficients) -> list[Coefficients]:
-        """β cut at the blocks' limits, positions counted within each."""
-        cuts = np.searchsorted(beta.position, self._cuts)
-        spans = zip(self._cuts[:-1], cuts[:-1], cuts[1:], strict=True)
-        return [Coefficients(beta.position[lo:hi] - first, beta.value[lo:hi]) for first, lo, hi in spans]
-
-    def _summed(self, vectors: Iterable[Float64]) -> Float64:
-        self._sum[:] = 0.0
-        for vector in vectors:
-            self._sum += vector
-        return self._sum
+        return join_answers(name, list(self._blocks.ask(name, *shared, each=own)), self._blocks.layout)
 
     def _check(self, token: str) -> None:
         if token != self._token:
-            raise RuntimeError("the worker was restarted and lost its part of the model")
-
-
-def _step(alpha: float, dmargins: Float64 | None) -> Step | None:
-    return None if dmargins is None else Step(alpha, dmargins)
+            raise Restarted("the worker was restarted and lost its part of the model")

@@ -6,19 +6,18 @@ last: it says how many λ are done, and what other files hold beyond that is pas
 
 from __future__ import annotations
 
-import hashlib
 import io
-import platform
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.run_record import BEFORE, ClaimedRun, RunRecord, read_run_record
 from pipeline.stored import (
+    CLAIM,
     COEFFICIENT_SCHEMA,
     COEFFICIENTS,
     PATH,
@@ -28,15 +27,14 @@ from pipeline.stored import (
     TRACE,
     TRACE_SCHEMA,
     Weights,
-    read_about,
     read_path_rows,
     read_trace,
     read_weights,
 )
-from solver import Coefficients, RoundRecord, Solution
-from transforms import Dataset, OutputExists, UserError, __version__
+from solver import Coefficients, Problem, RoundRecord, Solution, with_intercept
+from transforms import OutputExists, UserError
 from transforms.claim import ClaimKeeper
-from transforms.schema import write_sealed
+from transforms.errors import ClaimLost
 from transforms.storage import (
     StorageOptions,
     display,
@@ -50,37 +48,8 @@ from transforms.storage import (
 )
 from transforms.stores import is_leftover
 
-CLAIM = "claim.json"
 DRIVER = "driver.json"  # where the driver of the run was submitted (driver_record)
 DATA = "data"  # the data set of a run that converts its own; it may be there before the run
-
-
-def dataset_identity(dataset: Dataset) -> dict[str, Any]:
-    """What tells this data set from another."""
-    parts = [part["sha256"] for part in dataset.description["partitions"]]
-    digest = hashlib.sha256("".join([*parts, dataset.description["labels"]["sha256"]]).encode()).hexdigest()
-    return {
-        "path": dataset.name,
-        "sha256": digest,
-        "examples": dataset.n,
-        "features": dataset.p,
-        "nnz": dataset.nnz,
-        "partitions": len(parts),
-        # What a model needs to read other data as it read these.
-        "index_base": dataset.description["index_base"],
-        "label_map": dataset.description["label_map"],
-    } | _held_out(dataset)
-
-
-def _held_out(dataset: Dataset) -> dict[str, float]:
-    """The share of the examples that the conversion left out, if it did."""
-    share = dataset.description.get("plan", {}).get("hold_out")
-    return {"hold_out": share} if share else {}
-
-
-def versions() -> dict[str, str]:
-    names = ("dask", "distributed", "numba", "numpy", "pyarrow")
-    return {"dglmnet": __version__, "python": platform.python_version()} | {name: version(name) for name in names}
 
 
 @dataclass
@@ -90,10 +59,15 @@ class Run:
     url: str
     options: StorageOptions
     keeper: ClaimKeeper
-    about: dict[str, Any]  # run.json
+    record: RunRecord  # run.json
     path: list[dict[str, Any]] = field(default_factory=list)
     coefficients: list[pa.Table] = field(default_factory=list)
     trace: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """run.json as it is stored."""
+        return self.record.to_json()
 
     @property
     def done(self) -> int:
@@ -110,13 +84,17 @@ class Run:
         self.coefficients.append(_coefficient_table(solution, features))
         self._save()
 
-    def last_beta(self, features: np.ndarray, back: int = 1) -> Coefficients:
-        """The coefficients of the last λ that is done, by position; `back` 2: of the one before."""
-        if len(self.coefficients) < back:
-            return Coefficients.empty()
-        table = self.coefficients[-back]
-        ids = table["feature"].to_numpy()
+    def last_betas(self, features: np.ndarray, problem: Problem) -> list[Coefficients]:
+        """The solutions of the last two λ that are done, by position, the newest last; the intercept among them."""
         order = np.argsort(features, kind="stable")
+        rows = zip(self.path[-2:], self.coefficients[-2:], strict=True)
+        return [
+            with_intercept(problem, self._by_position(table, features, order), row["intercept"] or 0.0)
+            for row, table in rows
+        ]
+
+    def _by_position(self, table: pa.Table, features: np.ndarray, order: np.ndarray) -> Coefficients:
+        ids = table["feature"].to_numpy()
         position = order[np.searchsorted(features, ids, sorter=order).clip(max=features.size - 1)]
         if (features[position] != ids).any():
             raise UserError(
@@ -127,20 +105,30 @@ class Run:
         return Coefficients(position[rising].astype(np.int64), table["weight"].to_numpy()[rising])
 
     def settle(self, **facts: Any) -> None:
-        """Add to run.json what is known only once the work has begun, or ended."""
-        self.about |= facts
-        fs, path = open_storage(self.url, self.options)
-        write_sealed(fs, f"{path}/{RUN_JSON}", self.about)
+        """Add to run.json what is known only once the work has begun, or ended: fields of RunRecord."""
+        self.record = self._claimed().update(lambda stored: replace(stored, **facts))
 
     def release(self) -> None:
         """Give the folder back. A run that got nowhere leaves nothing."""
-        fs, path = open_storage(self.url, self.options)
-        self.keeper.release()
-        if self.done:
-            return
+        try:
+            if not self.done:
+                self._remove_beginning()
+        finally:
+            self.keeper.release()
+        if not self.done:
+            remove_empty_folder(*open_storage(self.url, self.options))
+
+    def _remove_beginning(self) -> None:
+        run = self._claimed()
+        try:
+            run.claim.check(run.fs)
+        except ClaimLost:
+            return  # the files are another's by now
         for name in (RUN_JSON, TRACE):
-            remove(fs, f"{path}/{name}")
-        remove_empty_folder(fs, path)
+            remove(run.fs, f"{run.path}/{name}")
+
+    def _claimed(self) -> ClaimedRun:
+        return ClaimedRun(*open_storage(self.url, self.options), self.keeper.claim)
 
     def _save(self) -> None:
         fs, path = open_storage(self.url, self.options)
@@ -158,6 +146,7 @@ def path_row(solution: Solution) -> dict[str, Any]:
         "objective": solution.objective,
         "gap": solution.gap,
         "nonzeros": solution.nonzeros,
+        "intercept": solution.intercept,
         "rounds": solution.rounds,
         "seconds": solution.seconds,
         "line_search_seconds": solution.line_search_seconds,
@@ -165,8 +154,8 @@ def path_row(solution: Solution) -> dict[str, Any]:
     }
 
 
-def open_run(url: str, about: dict[str, Any], options: StorageOptions, *, resume: bool, overwrite: bool) -> Run:
-    """Claim the folder for a run as `about` describes it, with what is done already if it is resumed."""
+def open_run(url: str, record: RunRecord, options: StorageOptions, *, resume: bool, overwrite: bool) -> Run:
+    """Claim the folder for a run as `record` describes it, with what is done already if it is resumed."""
     exists = check_output(url, options, resume=resume, overwrite=overwrite)
     fs, path = open_storage(url, options)
     where = display(fs, path)
@@ -174,14 +163,14 @@ def open_run(url: str, about: dict[str, Any], options: StorageOptions, *, resume
     keeper = ClaimKeeper(url, options, f"{path}/{CLAIM}")
     keeper.take(takeover=resume or overwrite)
     remove_leftovers(fs, path)
-    run = Run(url, options, keeper, about)
+    run = Run(url, options, keeper, record)
     try:
         if exists and resume:
             _take_up(fs, path, run, where)
         else:
             for name in (PATH, COEFFICIENTS, TRACE, REPORT):
                 remove(fs, f"{path}/{name}")
-            write_sealed(fs, f"{path}/{RUN_JSON}", about)
+            ClaimedRun(fs, path, keeper.claim).write(record)
     except BaseException:
         keeper.release()
         raise
@@ -214,31 +203,36 @@ def _other_files(fs: Any, path: str) -> list[str]:
 
 def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     """Load what is done; refuse a run of other data or options, naming the difference."""
-    stored = read_about(fs, path, "start over with --overwrite")
+    stored = read_run_record(fs, path, "start over with --overwrite")
     differences = [
-        f"{name} was {_on_one_line(stored.get(part, {}).get(name))}, is {_on_one_line(value)}"
-        for part in ("dataset", "options")
-        for name, value in run.about[part].items()
-        # The same data may have moved.
-        if name != "path" and stored.get(part, {}).get(name) != value
+        *_differences(stored.dataset.to_json(), run.record.dataset.to_json()),
+        *_differences(BEFORE | dict(stored.options), run.record.options),
     ]
     if differences:
         raise OutputExists(f"{where}: cannot resume a run of other data or options: {'; '.join(differences)}")
-    _refuse_other_blocks(stored.get("blocks"), run.about["dataset"]["partitions"], where)
-    run.about = stored
+    _refuse_other_blocks(stored.blocks, run.record.dataset.partitions or 0, where)
+    run.record = stored
     if not fs.exists(f"{path}/{PATH}"):
         return
     run.path = read_path_rows(fs, path)
-    weights = read_weights(fs, path, run.path, stored["dataset"]["index_base"])
+    weights = read_weights(fs, path, run.path, stored.dataset.index_base)
     run.coefficients = [_table_of(weights, k) for k in range(run.done)]
     run.trace = read_trace(fs, path, run.done)
+
+
+def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name} was {_on_one_line(stored.get(name))}, is {_on_one_line(value)}"
+        for name, value in wanted.items()
+        if name != "path" and stored.get(name) != value  # the same data may have moved
+    ]
 
 
 def _on_one_line(value: Any) -> str:
     return " ".join(str(value).split())[:200]
 
 
-def _refuse_other_blocks(blocks: list[list[int]] | None, partitions: int, where: str) -> None:
+def _refuse_other_blocks(blocks: Sequence[list[int]] | None, partitions: int, where: str) -> None:
     """The blocks that a run was begun with hold each partition once, in order."""
     if blocks and [k for block in blocks for k in block] != list(range(partitions)):
         raise UserError(

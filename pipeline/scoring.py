@@ -19,11 +19,11 @@ from distributed import Client, Future
 
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.model import PathModel
-from pipeline.run import dataset_identity
+from pipeline.run_record import DatasetIdentity
 from pipeline.weights import WeightTable
 from transforms import BadLine, Dataset, Partition, UserError, open_dataset
 from transforms.convert import cluster_resources
-from transforms.dataset import DATASET_JSON
+from transforms.dataset_record import DATASET_JSON
 from transforms.holdout import held_out_part
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
 from transforms.liveness import release, responsive_only, result_of, share
@@ -117,8 +117,8 @@ def _is_dataset(url: str, options: StorageOptions) -> bool:
 def source_identity(source: Source) -> list[dict[str, Any]]:
     """What run.json says of a source."""
     if isinstance(source, Dataset):
-        identity = dataset_identity(source)
-        return [{name: identity[name] for name in ("path", "sha256", "examples")}]
+        identity = DatasetIdentity.of(source)
+        return [{"path": identity.path, "sha256": identity.sha256, "examples": identity.examples}]
     return [file.identity() for file in source]
 
 
@@ -170,7 +170,7 @@ class Scorer:
     def _score_dataset(self, dataset: Dataset, known: np.ndarray | None, threads: int) -> Iterator[Scored]:
         self._refuse_other_base(dataset)
         labels, weights = dataset.labels()
-        values = np.where(labels > 0, dataset.description["label_map"]["+1"], dataset.description["label_map"]["-1"])
+        values = np.where(labels > 0, dataset.record.label_map.positive, dataset.record.label_map.negative)
         size = max(1, MARGIN_BYTES // (8 * max(dataset.n, 1)))
         starts = range(0, len(self.indices), size)
         self.progress.phase("score", dataset.nnz * len(starts), "nonzeros")
@@ -186,7 +186,7 @@ class Scorer:
         table = self._share(indices, known)
         partitions = dataset.partitions
         tasks = [(partition, dataset.n, table) for partition in partitions]
-        margins, unknown = np.zeros((dataset.n, len(indices))), 0
+        margins, unknown = np.tile(self.model.intercepts[indices], (dataset.n, 1)), 0
         # Each result is as large as the sum, so no more of them than there are threads.
         results = in_order(self.client, score_partition, tasks, threads)
         for partition, (part, of_unknown) in zip(partitions, results, strict=True):
@@ -196,7 +196,7 @@ class Scorer:
         return margins, unknown
 
     def _refuse_other_base(self, dataset: Dataset) -> None:
-        base = dataset.description["index_base"]
+        base = dataset.index_base
         if base != self.model.index_base:
             raise UserError(
                 f"{dataset.name}: its features count from {base}, those of the run {self.model.name} from "
@@ -216,12 +216,12 @@ class Scorer:
 
 def training_features(model: PathModel, options: StorageOptions) -> np.ndarray | None:
     """The ids that training saw, if its data set is still where it was and the same, and they are not too many."""
-    about = model.about["dataset"]
-    if about["features"] > KNOWN_FEATURES:
+    trained_on = model.record.dataset
+    if trained_on.features > KNOWN_FEATURES:
         return None
     try:
-        dataset = open_dataset(about["path"], options)
-        if dataset_identity(dataset)["sha256"] != about["sha256"]:
+        dataset = open_dataset(trained_on.path, options)
+        if DatasetIdentity.of(dataset).sha256 != trained_on.sha256:
             return None
         return np.concatenate([partition.read_features() for partition in dataset.partitions])
     except (UserError, OSError):
@@ -275,7 +275,7 @@ class _Scores:
 
 
 def _score(parsed: Parsed, table: WeightTable) -> _Scores:
-    margins = np.zeros((parsed.labels.size, table.count))
+    margins = np.tile(table.intercepts, (parsed.labels.size, 1))
     unknown = table.add_examples(parsed.indptr, parsed.ids, parsed.values, margins)
     # The parser's arrays are views of far larger ones.
     labels, weights = parsed.labels.copy(), parsed.weights.copy()

@@ -11,30 +11,31 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from time import perf_counter
 from typing import Any
 
 from distributed import Client
 
-from pipeline.blocks import Placement
-from pipeline.display import Display
+from pipeline.display import Display, SilentDisplay
 from pipeline.evaluation import evaluate
+from pipeline.events import Event, Watcher
 from pipeline.fit import fit_path
+from pipeline.metrics import METRICS, metrics_in
 from pipeline.report.write import write_report
 from pipeline.run import DATA, Run, read_path
-from pipeline.scoring import Source, find_sources, source_identity
-from pipeline.stored import METRICS, PATH, REPORT, RUN_JSON, read_about
-from solver import RoundRecord, Solution
+from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
+from pipeline.scoring import Source, client_for, find_sources, source_identity
+from pipeline.stored import PATH, REPORT, RUN_JSON
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
-from transforms.dataset import DATASET_JSON
+from transforms.dataset_record import DATASET_JSON
 from transforms.errors import ClaimHeld, ClaimLost
 from transforms.holdout import check_fraction
 from transforms.inputs import find_inputs
 from transforms.output import PLAN_JSON, TEMPORARY
 from transforms.reading import MAX_LINE
-from transforms.schema import write_sealed
 from transforms.storage import (
     StorageOptions,
     display,
@@ -45,6 +46,7 @@ from transforms.storage import (
 )
 
 DEFAULT_FRACTION = 0.2
+REMEDY_OF_RUN = "choose another --output"
 REMEDY = "redo what has changed with --overwrite, or choose another --output"
 
 
@@ -59,7 +61,7 @@ class PipelineOptions:
     validation_fraction: float | None = None
     convert: dict[str, Any] = field(default_factory=dict)  # arguments of convert_libsvm
     fit: dict[str, Any] = field(default_factory=dict)  # arguments of fit_path
-    metric: str = METRICS[0]
+    metric: str = METRICS[0].name
     feature_names: str | None = field(default=None, repr=False)
     overwrite: bool = False  # do again what was done from other inputs or with other options
 
@@ -82,23 +84,33 @@ class _Judges:
     metric: str
     inputs: list[dict[str, Any]]
 
-    def identity(self) -> dict[str, Any]:
-        """What run.json says of an evaluation by these."""
-        return {
-            "inputs": self.inputs,
-            "held_out": self.held_out,
-            "on_bad_line": self.on_bad_line,
-            "metric": self.metric,
-        }
+
+def _identity(judges: _Judges | EvaluationRecord) -> dict[str, Any]:
+    """What tells an evaluation from another."""
+    return {
+        "inputs": judges.inputs,
+        "held_out": judges.held_out,
+        "on_bad_line": judges.on_bad_line,
+        "metric": judges.metric,
+    }
 
 
 def run_pipeline(
-    options: PipelineOptions, *, client: Client, display: Display, storage_options: dict[str, Any] | None = None
+    options: PipelineOptions,
+    *,
+    client: Client | None = None,
+    display: Display | None = None,
+    storage_options: dict[str, Any] | None = None,
 ) -> PipelineResult:
-    """Do what is not done yet."""
-    pipeline = _Pipeline(options, StorageOptions(storage_options or {}), client, display)
+    """Do what is not done yet.
+
+    client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
+    display: who is shown how it goes; by default nobody.
+    """
+    storage = StorageOptions(storage_options or {})
     try:
-        return pipeline.run()
+        with nullcontext(client) if client is not None else client_for(None) as at_work:
+            return _Pipeline(options, storage, at_work, display or SilentDisplay()).run()
     except BadLine as error:
         raise UserError(f"{error}. Mend it, or leave bad lines out with --on-bad-line skip") from None
 
@@ -139,7 +151,8 @@ class _Pipeline:
             return None
         urls = options.train
         if isinstance(trained_on, Dataset):
-            urls, bad_lines = _text_of(trained_on, self.storage), trained_on.description["plan"]["on_bad_line"]
+            urls = _text_of(trained_on, self.storage)
+            bad_lines = trained_on.record.plan.on_bad_line if trained_on.record.plan else bad_lines
         self.display.note(
             f"no --test: {100 * fraction:g} % of the examples are held out of training to judge the models"
         )
@@ -152,7 +165,7 @@ class _Pipeline:
             check_fraction(asked, "--validation-fraction")
         if not isinstance(trained_on, Dataset):
             return DEFAULT_FRACTION if asked is None else asked
-        held_out = float(trained_on.description.get("plan", {}).get("hold_out", 0.0))
+        held_out = trained_on.record.hold_out
         if asked is not None and asked != held_out:
             raise UserError(
                 f"{trained_on.name}: --validation-fraction {asked:g}, but this data set was made with "
@@ -178,12 +191,14 @@ class _Pipeline:
         arguments = self.options.convert | {"hold_out": judges.held_out or 0.0 if judges else 0.0}
         dataset = self.attempt(lambda how: self.convert_text(watch, arguments | how))
         self.settle("convert", watch.begun)
-        if watch.begun and dataset.description["bad_lines"]["count"]:
-            bad = dataset.description["bad_lines"]
-            self.display.note(f"{bad['count']:,} bad lines were left out; the first: {bad['first'][0]}")
+        bad = dataset.record.bad_lines
+        if watch.begun and bad.count:
+            self.display.note(f"{bad.count:,} bad lines were left out; the first: {bad.first[0]}")
         if watch.begun:
             return dataset, {"convert": perf_counter() - started}
-        return dataset, {name: s for name, s in self.about().get("seconds", {}).items() if name == "convert"}
+        before = self.record()
+        seconds = before.seconds.get("convert") if before else None
+        return dataset, {} if seconds is None else {"convert": seconds}
 
     def convert_text(self, watch: _Watch, arguments: dict[str, Any]) -> Dataset:
         try:
@@ -233,18 +248,20 @@ class _Pipeline:
             if not self.begun():
                 raise
             if not self.options.overwrite:
-                raise type(error)(f"{str(error).split('. Use the same')[0]}. To go on, {REMEDY}") from None
+                what = error.what if isinstance(error, OutputExists) else str(error)
+                raise type(error)(f"{what}. To go on, {REMEDY}") from None
         return work({"overwrite": True})
 
     def refuse_other_judges(self, judges: _Judges | None) -> None:
         """An evaluation by other data is not replaced unasked."""
-        stored = self.about().get("evaluation")
+        stored = self.evaluation()
         if judges is None or stored is None or self.options.overwrite:
             return
+        before = _identity(stored)
         differences = [
-            f"{name.replace('_', ' ')} was {_short(stored.get(name))}, is {_short(value)}"
-            for name, value in judges.identity().items()
-            if stored.get(name) != value
+            f"{name.replace('_', ' ')} was {_short(before[name])}, is {_short(value)}"
+            for name, value in _identity(judges).items()
+            if before[name] != value
         ]
         if differences:
             raise OutputExists(
@@ -252,10 +269,10 @@ class _Pipeline:
             )
 
     def evaluate(self, judges: _Judges) -> None:
-        stored = self.about().get("evaluation") or {}
-        wanted = judges.identity()
+        stored = self.evaluation()
         rows = read_path(self.output, self.storage)
-        todo = {name: stored.get(name) for name in wanted} != wanted or any(METRICS[0] not in row for row in rows)
+        same = stored is not None and _identity(stored) == _identity(judges)
+        todo = not same or not metrics_in(rows)
         if todo:
             self.display.stage("evaluate")
             evaluate(
@@ -273,16 +290,21 @@ class _Pipeline:
 
     def report(self, names: dict[str, Any] | None) -> str:
         """Where the page is; it is written if the run, or the names of the features, have changed since."""
-        about = self.about()
         fs, path = open_storage(self.output, self.storage)
-        mark = _fingerprint(fs.cat_file(f"{path}/{PATH}"), about.get("evaluation"), names)
-        todo = about.get("report") != mark or not fs.exists(f"{path}/{REPORT}")
+        record = read_run_record(fs, path, REMEDY_OF_RUN)
+        judged = record.evaluation.to_json() if record.evaluation else None
+        mark = _fingerprint(fs.cat_file(f"{path}/{PATH}"), judged, names)
+        todo = record.report != mark or not fs.exists(f"{path}/{REPORT}")
         if todo:
             self.display.stage("report")
             started = perf_counter()
             write_report(self.output, feature_names=self.options.feature_names, storage_options=self.storage)
-            seconds = about.get("seconds", {}) | {"report": perf_counter() - started}
-            write_sealed(fs, f"{path}/{RUN_JSON}", about | {"report": mark, "seconds": seconds})
+            seconds = {"report": perf_counter() - started}
+            update_run(
+                self.output,
+                self.storage,
+                lambda stored: replace(stored, report=mark, seconds={**stored.seconds, **seconds}),
+            )
         self.settle("report", todo)
         return f"{self.shown}/{REPORT}"
 
@@ -297,13 +319,18 @@ class _Pipeline:
         fs, path = open_storage(self.output, self.storage)
         return display(fs, path)
 
-    def about(self) -> dict[str, Any]:
+    def record(self) -> RunRecord | None:
         """run.json, if it is there."""
         fs, path = open_storage(self.output, self.storage)
         fs.invalidate_cache()
         with explained(self.shown):
             there = fs.exists(f"{path}/{RUN_JSON}")
-        return read_about(fs, path, "choose another --output") if there else {}
+        return read_run_record(fs, path, REMEDY_OF_RUN) if there else None
+
+    def evaluation(self) -> EvaluationRecord | None:
+        """The evaluation that is stored."""
+        record = self.record()
+        return None if record is None else record.evaluation
 
     def begun(self) -> bool:
         """Is there something of ours in the run folder, which could be replaced?"""
@@ -321,37 +348,18 @@ class _Pipeline:
             remove_empty_folder(fs, folder)
 
 
-class _Watch:
+class _Watch(Watcher):
     """Begins the stage on the display with the first sign of work, so that nothing is shown of one that is done."""
 
     def __init__(self, display: Display, stage: str) -> None:
         self._display, self._stage = display, stage
         self.begun = False
 
-    def _begin(self) -> None:
+    def tell(self, event: Event) -> None:
         if not self.begun:
             self.begun = True
             self._display.stage(self._stage)
-
-    def phase(self, name: str, total: int, unit: str) -> None:
-        self._begin()
-        self._display.phase(name, total, unit)
-
-    def advance(self, amount: int) -> None:
-        self._display.advance(amount)
-
-    def placed(self, placements: Sequence[Placement]) -> None:
-        self._begin()
-        self._display.placed(placements)
-
-    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
-        self._display.begin(lambdas, done, largest)
-
-    def round(self, record: RoundRecord) -> None:
-        self._display.round(record)
-
-    def solution(self, solution: Solution) -> None:
-        self._display.solution(solution)
+        self._display.tell(event)
 
 
 def _training_source(sources: Sequence[Source]) -> Source:
@@ -376,9 +384,9 @@ def _refuse_options_of_text(chosen: dict[str, Any], dataset: Dataset) -> None:
 
 def _text_of(dataset: Dataset, storage: StorageOptions) -> tuple[str, ...]:
     """The text that a data set was made of, if it is still where it was, and the same."""
-    urls = tuple(one["path"] for one in dataset.description["inputs"])
+    urls = tuple(one["path"] for one in dataset.record.inputs)
     files = find_inputs(urls, storage) if urls else []
-    if [file.identity() for file in files] != dataset.description["inputs"]:
+    if [file.identity() for file in files] != dataset.record.inputs:
         raise UserError(
             f"{dataset.name}: the text it was made of, which holds what was held out, has changed: pass --test, or "
             "convert again"
@@ -394,10 +402,9 @@ def _refuse_damaged(dataset: Dataset) -> None:
     """A data set taken as it is has all its files, in their sizes; what is in them is checked when it is read."""
     fs, path = open_storage(dataset.url, dataset.options)
     sizes = {one["name"].rsplit("/", 1)[-1]: one["size"] for one in fs.ls(path, detail=True)}
-    for part in [dataset.description["labels"], *dataset.description["partitions"]]:
-        if sizes.get(part["file"]) != part["bytes"]:
-            what = "damaged" if part["file"] in sizes else "missing"
-            raise DatasetError(f"{dataset.name}/{part['file']}: {what}")
+    for file, size in dataset.record.files.items():
+        if sizes.get(file) != size:
+            raise DatasetError(f"{dataset.name}/{file}: {'damaged' if file in sizes else 'missing'}")
 
 
 def _fingerprint(path: bytes, *content: Any) -> str:

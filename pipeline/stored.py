@@ -12,35 +12,19 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from pipeline.metrics import metric_names, metrics_in, stored_metrics
 from transforms import UserError
-from transforms.dataset import LABEL_MAP, UNREADABLE, one_line
-from transforms.plan import SHARE
-from transforms.schema import (
-    SHA256,
-    Check,
-    Mismatch,
-    flag,
-    listed,
-    mapping,
-    number,
-    optional,
-    read_record,
-    record,
-    refuse,
-    shown,
-    text,
-    whole,
-)
+from transforms.dataset import UNREADABLE, one_line
+from transforms.schema import Mismatch, shown
 from transforms.storage import display, explained, read_parquet
 from transforms.validation import LARGEST_ID, refuse_nulls, refuse_other_columns
 
 T = TypeVar("T")
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
 REPORT = "report.html"
-RUN_VERSION = 1
+CLAIM = "claim.json"
 LARGEST_LAMBDA = 1e100  # float32 values and weights cannot make a λ that matters larger, nor smaller than its inverse
 LONGEST_SECONDS = 1e10  # 300 years
-METRICS = ("auprc", "auc", "log_loss", "accuracy")
 
 PATH_SCHEMA = pa.schema(
     [
@@ -49,6 +33,7 @@ PATH_SCHEMA = pa.schema(
         ("objective", pa.float64()),
         ("gap", pa.float64()),
         ("nonzeros", pa.int64()),
+        ("intercept", pa.float64()),
         ("rounds", pa.int32()),
         ("seconds", pa.float64()),
         ("line_search_seconds", pa.float64()),
@@ -71,86 +56,7 @@ TRACE_SCHEMA = pa.schema(
     ]
 )
 # Columns that earlier versions did not write, and those that an evaluation adds.
-_MAY_LACK = ("gap", "line_search_seconds", "converged", "relative_decrease", "alpha")
-_METRIC_FIELDS = [pa.field(name, pa.float64()) for name in METRICS]
-
-
-def _option(value: Any, place: str) -> None:
-    """An option as a run was given it: a number, text, true, false, null, or a list of such."""
-    if isinstance(value, list):
-        listed(_option)(value, place)
-    elif isinstance(value, str):
-        text()(value, place)
-    elif isinstance(value, dict):
-        refuse(place, "a single value", value)
-
-
-_DATASET = record(
-    {
-        "path": text(),
-        "sha256": text(SHA256),
-        "examples": whole(),
-        "features": whole(),
-        "index_base": whole(high=1),
-        "label_map": LABEL_MAP,
-    },
-    {"nnz": whole(), "partitions": whole(), "hold_out": SHARE},
-)
-_EVALUATION = record(
-    {
-        "inputs": listed(
-            record({"path": text()}, {"size": whole(), "version": text(), "sha256": text(), "examples": whole()})
-        ),
-        "examples": whole(),
-        "nonzeros": whole(),
-        "unseen_nonzeros": optional(whole()),
-        "weighted": flag,
-        "metric": text(choices=METRICS),
-    },
-    {
-        "held_out": optional(SHARE),
-        "on_bad_line": text(),
-        "bad_lines": whole(),
-        "best": optional(whole()),
-    },
-)
-_RUN = record(
-    {"dataset": _DATASET, "options": mapping(_option)},
-    {
-        "versions": mapping(text()),
-        "complete": flag,
-        "seconds": mapping(optional(number(0, LONGEST_SECONDS))),
-        "blocks": listed(listed(whole())),
-        "lambda_max": number(low=0),
-        "lambdas": listed(number(low=0)),
-        "evaluation": _EVALUATION,
-        "report": text(),
-    },
-)
-
-
-def read_about(fs: Any, path: str, remedy: str = "fit again") -> dict[str, Any]:
-    """run.json of the folder at `path`, if it is one that this version understands."""
-    where = display(fs, path)
-    try:
-        fs.invalidate_cache()
-        return read_record(fs, f"{path}/{RUN_JSON}", _run_check(where), remedy)
-    except (FileNotFoundError, NotADirectoryError):
-        why = f"there is no {RUN_JSON} in it" if fs.exists(path) else "no such folder"
-        raise UserError(f"{where}: not a run: {why}. Make one with dask-submit fit") from None
-
-
-def _run_check(where: str) -> Check:
-    def check(about: dict[str, Any], place: str) -> None:
-        version = about.get("run_version")
-        if type(version) is not int or version != RUN_VERSION:
-            found = f"run version {shown(version)}"
-            raise UserError(f"{where}: {found}, but this dglmnet reads {RUN_VERSION}: fit again")
-        _RUN(about, place)
-        if about["dataset"]["label_map"]["-1"] == about["dataset"]["label_map"]["+1"]:
-            raise Mismatch("dataset.label_map gives -1 and +1 the same label")
-
-    return check
+_MAY_LACK = ("gap", "intercept", "line_search_seconds", "converged", "relative_decrease", "alpha")
 
 
 def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
@@ -165,16 +71,23 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
         if not ((lambdas > 1 / LARGEST_LAMBDA).all() and (lambdas < LARGEST_LAMBDA).all()):
             raise Mismatch(f"lambda must be from {1 / LARGEST_LAMBDA:g} to {LARGEST_LAMBDA:g}")
         _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds", "line_search_seconds"))
-        judged = [name for name in METRICS if name in table.column_names]
-        if judged and len(judged) < len(METRICS):
-            raise Mismatch(f"of {', '.join(METRICS)} it has only {', '.join(judged)}")
-        for name in ("gap", *judged):
+        judged = [name for name in metric_names() if name in table.column_names]
+        for name in ("gap", "intercept", *judged):
             if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
-        found: list[dict[str, Any]] = table.to_pylist()
-        return found
+        missing = {metric.name: None for metric in stored_metrics(judged) if metric.name not in judged}
+        return [row | missing for row in table.to_pylist()]
 
-    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_METRIC_FIELDS)
+    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_metric_fields(metric_names()))
+
+
+def judged_schema(rows: Sequence[dict[str, Any]]) -> pa.Schema:
+    """The columns of path.parquet when rows have been judged: the metrics come last."""
+    return pa.schema([*PATH_SCHEMA, *_metric_fields([metric.name for metric in metrics_in(rows)])])
+
+
+def _metric_fields(names: Sequence[str]) -> list[pa.Field]:
+    return [pa.field(name, pa.float64()) for name in names]
 
 
 @dataclass(frozen=True)
@@ -264,5 +177,5 @@ def _shaped(table: pa.Table, schema: pa.Schema, others: Sequence[pa.Field]) -> p
         raise Mismatch(f"no column {missing[0]}")
     table = table.select(wanted.names)
     refuse_other_columns(table.schema, wanted)
-    refuse_nulls(table, nullable=(*_MAY_LACK, *METRICS))
+    refuse_nulls(table, nullable=(*_MAY_LACK, *metric_names()))
     return table

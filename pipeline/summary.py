@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.metrics import find_metric, metrics_for
 from pipeline.model import PathModel
-from pipeline.stored import METRICS, REPORT
-
-METRIC_NAMES = {"auprc": "AUPRC", "auc": "AUC", "log_loss": "log-loss", "accuracy": "accuracy"}
+from pipeline.run_record import EvaluationRecord
+from pipeline.stored import REPORT
 
 
 def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> list[str]:
     """How many models, the best, how good and how exact it is, where the report is, and what to do next."""
     model = PathModel.load(run, storage_options)
-    judged = model.about.get("evaluation")
+    judged = model.record.evaluation
     best = model.best() if judged else None
     lines = [_made(model), *_limits(model)]
     if judged:
-        lines += [_judged_by(judged), *_best(model, best, judged["metric"])]
+        lines += [_judged_by(judged), *_best(model, best, judged.metric)]
     else:
         lines.append("The models were not judged: pass --test, or hold examples out with --validation-fraction 0.2.")
     where = model.name.rstrip("/")
@@ -29,8 +29,8 @@ def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> li
 
 
 def _made(model: PathModel) -> str:
-    examples, features = model.about["dataset"]["examples"], model.about["dataset"]["features"]
-    return f"{len(model)} models of {examples:,} examples with {features:,} features are in {model.name}."
+    data = model.record.dataset
+    return f"{len(model)} models of {data.examples:,} examples with {data.features:,} features are in {model.name}."
 
 
 def _limits(model: PathModel) -> list[str]:
@@ -39,26 +39,29 @@ def _limits(model: PathModel) -> list[str]:
     return [f"{open_} of them stopped at the limit of rounds: raise --max-rounds."] if open_ else []
 
 
-def _judged_by(judged: dict[str, Any]) -> str:
-    share = judged.get("held_out")
+def _judged_by(judged: EvaluationRecord) -> str:
+    share = judged.held_out
     which = f"that were held out of training ({100 * share:g} %)" if share else "of the test data"
-    line = f"They were judged by {judged['examples']:,} examples {which}."
-    if judged["unseen_nonzeros"]:
-        unseen = 100 * judged["unseen_nonzeros"] / judged["nonzeros"]
+    line = f"They were judged by {judged.examples:,} examples {which}."
+    if judged.unseen_nonzeros:
+        unseen = 100 * judged.unseen_nonzeros / judged.nonzeros
         line += f" Of what these say, {unseen:.2g} % is about features that training did not see."
-    if judged.get("bad_lines"):
-        line += f" {judged['bad_lines']:,} bad lines were left out."
+    if judged.bad_lines:
+        line += f" {judged.bad_lines:,} bad lines were left out."
     return line
 
 
 def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
+    label = find_metric(metric).label
     if best is None:
-        return [f"None is best: {METRIC_NAMES[metric]} is not defined where all examples have one label."]
+        return [f"None is best: {label} is not defined where all examples have one label."]
     row = model.path[best]
-    quality = ", ".join(f"{METRIC_NAMES[name]} {row[name]:.4f}" for name in METRICS if row[name] is not None)
-    features = model.about["dataset"]["features"]
+    quality = ", ".join(
+        f"{one.label} {row[one.name]:.4f}" for one in metrics_for(model.label_kind) if row[one.name] is not None
+    )
+    features = model.record.dataset.features
     lines = [
-        f"Best by {METRIC_NAMES[metric]}: model {best} (λ = {row['lambda']:.5g}), which needs {row['nonzeros']:,} of "
+        f"Best by {label}: model {best} (λ = {row['lambda']:.5g}), which needs {row['nonzeros']:,} of "
         f"the {features:,} features.",
         f"  quality:   {quality}",
         *_exactness(row),

@@ -97,7 +97,7 @@ def _check_usable(tls: TlsFiles, found: dict[str, str | None]) -> None:
         try:
             context.load_cert_chain(cert, key, password=refuse)
         except (ssl.SSLError, OSError) as error:
-            if "MISMATCH" in str(error):
+            if isinstance(error, ssl.SSLError) and error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
                 raise UserError(f"{where}: not the key of the certificate {cert}") from None
             hint = "" if key else "; give its key with --tls-key"
             raise UserError(

@@ -8,7 +8,8 @@ from typing import BinaryIO
 import numpy as np
 
 VERSION = b"9.0.0\0"
-OPTIONS = b" --link logistic --noconstant\0"
+OPTIONS = {True: b" --link logistic\0", False: b" --link logistic --noconstant\0"}  # with a constant, and without
+CONSTANT = 11650396  # the index of the constant feature, which every example has, before it is cut to the bits
 LARGEST_MARGIN = 50.0  # predictions are held within it, as in models of its own that learned by logistic loss
 MOST_BITS = 30
 _WORD = 0xFFFFFFFF
@@ -19,7 +20,7 @@ def bits_for(largest: int) -> int:
     return max(largest.bit_length(), 1)
 
 
-def write_vw(file: BinaryIO, features: np.ndarray, weights: np.ndarray, bits: int) -> None:
+def write_vw(file: BinaryIO, features: np.ndarray, weights: np.ndarray, bits: int, *, constant: bool) -> None:
     fields = [
         *_sized(b"\0"),  # the model's id: none
         b"m",
@@ -27,7 +28,7 @@ def write_vw(file: BinaryIO, features: np.ndarray, weights: np.ndarray, bits: in
         struct.pack("<f", LARGEST_MARGIN),
         struct.pack("<I", bits),
         *[bytes(4)] * 3,  # lda, n-grams, skips: none
-        *_sized(OPTIONS),
+        *_sized(OPTIONS[constant]),
     ]
     checksum = 0
     for field in fields:

@@ -88,7 +88,12 @@ class WeightTable:
     starts: np.ndarray  # int64; the weights of row r are starts[r] to starts[r + 1]
     lambdas: np.ndarray  # int32, counted within this table
     weights: np.ndarray  # float64
-    count: int  # of λ
+    intercepts: np.ndarray  # float64, of each λ
+
+    @property
+    def count(self) -> int:
+        """How many λ."""
+        return self.intercepts.size
 
     @classmethod
     def of(cls, model: PathModel, indices: list[int], known: np.ndarray | None = None) -> WeightTable:
@@ -103,7 +108,7 @@ class WeightTable:
         order = np.argsort(row, kind="stable")
         starts = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=distinct.size))))
         look_up = _look_up(distinct, np.empty(0, np.int64) if known is None else known)
-        return cls(*look_up, starts, lambdas[order], weights[order], len(indices))
+        return cls(*look_up, starts, lambdas[order], weights[order], model.intercepts[indices])
 
     def add_examples(self, indptr: np.ndarray, ids: np.ndarray, values: np.ndarray, margins: np.ndarray) -> int:
         """Add the margins (rows × λ) of examples in CSR form; returns the nonzeros of unknown features."""

@@ -16,12 +16,12 @@ from solver.block import Block, BlockUpdate, Descent, Step, Sweep
 from solver.blocks import Blocks, ThreadBlocks
 from solver.columns import Columns
 from solver.losses import LOSSES
-from solver.options import DefaultOptions, SolverOptions
+from solver.options import DefaultOptions, ProblemOptions, SolverOptions
 from solver.path import PathStart, falling, lambda_grid
 from solver.penalty import Penalty, Violation
 from solver.problem import Examples, Problem
 from solver.records import ConvergenceWarning, OnRound, RoundRecord, Solution
-from solver.start import NullModel, null_model
+from solver.start import NullModel, make_problem, null_model, with_intercept
 from solver.stretches import ColumnSource, Stretches
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "PathStart",
     "Penalty",
     "Problem",
+    "ProblemOptions",
     "RoundRecord",
     "Solution",
     "SolverOptions",
@@ -55,6 +56,8 @@ __all__ = [
     "falling",
     "find_algorithm",
     "lambda_grid",
+    "make_problem",
     "null_model",
     "solve_path",
+    "with_intercept",
 ]

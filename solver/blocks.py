@@ -24,7 +24,7 @@ from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Block, BlockUpdate, Descent, Step, Sweep
 from solver.columns import Columns
 from solver.kernels import vectors
-from solver.layout import Layout
+from solver.layout import Layout, split_for
 from solver.penalty import Penalty, Violation
 from solver.problem import Examples
 
@@ -42,8 +42,8 @@ class Blocks(ABC):
         """Features in each block."""
 
     @abstractmethod
-    def ask(self, name: str, *shared: Any, each: Sequence[Any] | None = None) -> Iterable[Any]:
-        """Call a method of every block: with its own value of `each`, if given, and what all share behind it."""
+    def ask(self, name: str, *shared: Any, each: Any = None) -> Iterable[Any]:
+        """Call a method of every block: with its own part of `each`, if given, and what all share behind it."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -51,8 +51,7 @@ class Blocks(ABC):
 
     def set_penalty(self, penalty: Penalty) -> None:
         """Give each block the penalty of its features."""
-        cuts = pairwise(self.layout.starts.tolist())
-        self._do("set_penalty", each=[penalty.part(first, last) for first, last in cuts])
+        self._do("set_penalty", each=penalty)
 
     def scales(self) -> Float64:
         """The standard deviation of every column."""
@@ -61,7 +60,7 @@ class Blocks(ABC):
     def start(self, beta: Coefficients) -> Float64:
         """Set the coefficients, forget any step, and give Xβ; the blocks' margins are still to be set."""
         total: Float64 | None = None
-        for product in self.ask("start", each=self.layout.split_coefficients(beta)):
+        for product in self.ask("start", each=beta):
             if total is None:
                 total = np.zeros(product.size)
             vectors.add(total, product)
@@ -93,14 +92,14 @@ class Blocks(ABC):
 
         A round of the certified mode beyond its budget. Paper mode's is `cycle`.
         """
-        return self.ask("descend", margins, lam, nu, cycles, each=self.layout.split_coefficients(beta))
+        return self.ask("descend", margins, lam, nu, cycles, each=beta)
 
     def columns(self, position: Int64) -> Columns:
         """The columns at these positions, which must rise."""
-        parts = list(self.ask("columns", each=self.layout.split(position)))
+        parts = list(self.ask("columns", each=position))
         return Columns.joined(parts, parts[0].n)
 
-    def _do(self, name: str, *shared: Any, each: Sequence[Any] | None = None) -> None:
+    def _do(self, name: str, *shared: Any, each: Any = None) -> None:
         for _ in self.ask(name, *shared, each=each):
             pass
 
@@ -137,12 +136,10 @@ class ThreadBlocks(Blocks):
     def sizes(self) -> Sequence[int]:
         return [block.size for block in self._blocks]
 
-    def ask(self, name: str, *shared: Any, each: Sequence[Any] | None = None) -> Iterable[Any]:
-        method = getattr(Block, name)
+    def ask(self, name: str, *shared: Any, each: Any = None) -> Iterable[Any]:
         common = [repeat(value) for value in shared]
-        if each is None:
-            return self._pool.map(method, self._blocks, *common)
-        return self._pool.map(method, self._blocks, each, *common)
+        own = [] if each is None else [split_for(each, self.layout)]
+        return self._pool.map(getattr(Block, name), self._blocks, *own, *common)
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -44,3 +45,12 @@ class Layout:
     def join_coefficients(self, parts: Sequence[Coefficients]) -> Coefficients:
         """The blocks' sparse vectors as one."""
         return Coefficients(self.join([one.position for one in parts]), np.concatenate([one.value for one in parts]))
+
+
+def split_for(value: Any, layout: Layout) -> list[Any]:
+    """What all blocks together were given, for each block: coefficients, positions, or a penalty."""
+    if isinstance(value, Coefficients):
+        return layout.split_coefficients(value)
+    if isinstance(value, np.ndarray):
+        return layout.split(value)
+    return [value.part(first, last) for first, last in pairwise(layout.starts.tolist())]

@@ -1,19 +1,60 @@
-"""The constants of the algorithm, with the values the paper gives.
+"""What a fit is run with: the problem, and the constants of either algorithm.
 
-The paper fixes ν (Section 2), b, σ and γ (Algorithm 3) and leaves open δ, the sufficient decrease of step 1,
-the tolerance of the relative-decrease stop, the rise allowed on going back to α = 1, and the iteration limit.
+A field made by `option` is one that people set: commands, configuration files and estimators take its name, type,
+default and words from here, so that a new one is written once. The others are the paper's constants, for those who
+compare.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any, Self
+
+
+def option(default: Any, words: str, *, metavar: str | None = None, unit: str | None = None) -> Any:
+    """A field that people set. words: what --help says. unit: "bytes" where a size may be written as 2GB."""
+    return field(default=default, metadata={"words": words, "metavar": metavar, "unit": unit})
+
+
+def options_of(kind: type[Any]) -> list[Field[Any]]:
+    """The fields of an options class that people set."""
+    return [one for one in fields(kind) if "words" in one.metadata and one.default is not MISSING]
+
+
+@dataclass(frozen=True)
+class ProblemOptions:
+    """What is minimised: loss, penalty, and whether there is an intercept."""
+
+    loss: str = option("logistic", "The loss: logistic, squared (the lasso, labels are numbers) or probit.")
+    intercept: bool | None = option(
+        None, "Fit an intercept, which is not penalised. Paper mode has none unless it is asked for."
+    )
+    l1_ratio: float = option(
+        1.0,
+        "ρ of the elastic net λ(ρ‖β‖₁ + (1 − ρ)/2 ‖β‖²), above 0; at 1 it is the L1 penalty alone.",
+        metavar="ρ",
+    )
+    nonnegative: bool = option(False, "Allow no coefficient below 0.")
+    standardize: bool = option(
+        False,
+        "Penalise features as if each had standard deviation 1. Coefficients stay on the scale of the input; constant "
+        "features are left out.",
+    )
+    class_weight: str | None = option(
+        None, "Weights of the classes: balanced, or LABEL=W for one or both, as in 1=10,0=1.", metavar="balanced|L=W"
+    )
+
+    def __post_init__(self) -> None:
+        _require(0 < self.l1_ratio <= 1, "l1_ratio", "be above 0 and at most 1", self.l1_ratio)
 
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """What the outer loop, the sub-problems and the line search are run with.
+    """What paper mode is run with: the outer loop, the sub-problems and the line search.
+
+    The paper fixes ν (Section 2), b, σ and γ (Algorithm 3) and leaves open δ, the sufficient decrease of step 1, the
+    tolerance of the relative-decrease stop, the rise allowed on going back to α = 1, and the iteration limit.
 
     nu: ν, added to the diagonal of the block-diagonal Hessian H̃.
     b, sigma, gamma: the Armijo rule. For γ > 1/2 a single cycle no longer guarantees D < 0.
@@ -27,12 +68,12 @@ class SolverOptions:
     nu: float = 1e-6
     b: float = 0.5
     sigma: float = 0.01
-    gamma: float = 0.0
+    gamma: float = option(0.0, "γ of the Armijo rule.")
     delta: float = 1e-3
     sufficient_decrease: float = 0.01
-    tol: float = 1e-4
+    tol: float = option(1e-4, "The relative decrease of a round that ends a λ.")
     back_tol: float | None = None
-    max_rounds: int = 100
+    max_rounds: int = option(100, "Rounds for one λ, at the most.")
 
     def __post_init__(self) -> None:
         for name in ("nu", "tol", "sufficient_decrease"):
@@ -68,12 +109,18 @@ class DefaultOptions:
     threads: of the driver's search; None means all cores that it may use.
     """
 
-    tol: float = 1e-4
+    tol: float = option(1e-4, "The estimated relative distance from the optimum at which a λ is done.")
     max_gap: float = 1e-2
-    gap: float | None = None
-    subspace_memory: int | None = None
-    max_rounds: int = 200
-    threads: int | None = None
+    gap: float | None = option(None, "Ask for a relative duality gap of G: a strict certificate.", metavar="G")
+    subspace_memory: int | None = option(
+        None,
+        "The driver's memory for the columns of the active set; matrices of them take as much again, up to 0.4 GB. "
+        "Without it, a quarter of what is free.",
+        metavar="SIZE",
+        unit="bytes",
+    )
+    max_rounds: int = option(200, "Rounds for one λ, at the most.")
+    threads: int | None = option(None, "Threads of the driver's search. Without it, all cores.")
 
     def __post_init__(self) -> None:
         _require(0 < self.tol < 1, "tol", "lie between 0 and 1", self.tol)

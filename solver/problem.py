@@ -29,8 +29,18 @@ class Examples:
     encoded: Float64 = field(repr=False)
 
     @classmethod
-    def of(cls, targets: ArrayLike, weights: ArrayLike | None = None, loss: str = "logistic") -> Examples:
+    def of(
+        cls,
+        targets: ArrayLike,
+        weights: ArrayLike | None = None,
+        loss: str = "logistic",
+        class_weights: tuple[float, float] | None = None,
+    ) -> Examples:
+        """class_weights: what the examples of the classes −1 and +1 are weighed by, beside weights of their own."""
         found = find_loss(loss)
+        if class_weights is not None:
+            own = np.where(np.asarray(targets) > 0, class_weights[1], class_weights[0])
+            weights = own if weights is None else own * np.asarray(weights, dtype=np.float64)
         return cls(found, found.encode(targets, weights))
 
     def __reduce__(self) -> tuple[object, ...]:  # modules do not travel

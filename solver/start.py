@@ -10,8 +10,30 @@ import numpy as np
 from solver.arrays import Coefficients, Float64
 from solver.blocks import Blocks
 from solver.free import MOST, FreeCoordinates
-from solver.problem import Problem
+from solver.options import ProblemOptions
+from solver.penalty import Penalty
+from solver.problem import Examples, Problem
 from solver.records import Solution
+
+
+def make_problem(
+    blocks: Blocks, examples: Examples, options: ProblemOptions, *, factors: Float64 | None = None
+) -> Problem:
+    """The problem over the blocks' features, which are given their penalty. factors: of the penalty, by feature."""
+    scales = blocks.scales() if options.standardize else None
+    penalty = Penalty.scaled(blocks.layout.size, options.l1_ratio, options.nonnegative, factors, scales)
+    if options.intercept and examples.loss.LABELS == "binary":
+        _refuse_one_class(examples)
+    blocks.set_penalty(penalty)
+    return Problem(examples, penalty, bool(options.intercept))
+
+
+def _refuse_one_class(examples: Examples) -> None:
+    """An intercept alone would go to infinity."""
+    working = np.empty((2, examples.n))
+    examples.residuals(np.zeros(examples.n), working)
+    if not ((working[0] > 0).any() and (working[0] < 0).any()):
+        raise ValueError("all examples that weigh anything have the same label: with an intercept there is no model")
 
 
 def free_coordinates(blocks: Blocks, problem: Problem) -> FreeCoordinates:

@@ -98,8 +98,8 @@ def test_committed_notebook_tells_nothing_of_a_machine(path: Path) -> None:
 @each_notebook
 def test_notebook_keeps_to_public_names(path: Path) -> None:
     source = "\n".join(cell.source for cell in code_cells(read(path)))
-    assert "from pipeline import" in source
-    assert not re.search(r"\b(from|import) (pipeline|solver|transforms)\.", source)
+    assert "from dglmnet import" in source
+    assert not re.search(r"\b(from|import) (dglmnet\.|(pipeline|solver|transforms)\b)", source)
 
 
 def test_numbers_are_compared_by_value_and_words_by_letter() -> None:

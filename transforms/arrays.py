@@ -11,11 +11,12 @@ from distributed import Client
 
 from transforms.assign import assign_buckets, buckets_of
 from transforms.dataset import Dataset, open_dataset
+from transforms.dataset_record import BadLines, DatasetRecord
 from transforms.errors import UserError
 from transforms.fragments import Run
-from transforms.labels import choose_positive, write_label_file, wrong_labels
+from transforms.labels import LabelMap, choose_positive, write_label_file, wrong_labels
 from transforms.matrices import is_dask_array, to_float32
-from transforms.output import commit, describe, is_finished, workplace
+from transforms.output import commit, is_finished, workplace
 from transforms.parts import merge_runs, write_part
 from transforms.plan import Plan
 from transforms.storage import StorageOptions, open_storage
@@ -69,13 +70,13 @@ def from_arrays(
             write_part(fs, place.folder, k, merge_runs([run], labels, weights))
             for k, run in enumerate(_split(columns, plan))
         ]
-        description = describe(
+        description = DatasetRecord.describe(
             examples=labels.size,
             label_map=label_map,
             labels=info,
             parts=parts,
             plan=plan,
-            bad_lines={"count": 0, "first": []},
+            bad_lines=BadLines(),
         )
         commit(fs, path, place, description)
     return open_dataset(url, options)
@@ -83,7 +84,7 @@ def from_arrays(
 
 def _checked(
     X: Any, y: Any, sample_weight: Any, positive_label: float | None
-) -> tuple[Any, np.ndarray, np.ndarray | None, dict[str, float]]:
+) -> tuple[Any, np.ndarray, np.ndarray | None, LabelMap]:
     """X as CSC of float32 without explicit zeros, labels as -1/+1, weights as float32."""
     columns = to_float32(X, sp.csc_array)
     targets = np.asarray(y).ravel()
@@ -106,7 +107,7 @@ def _checked(
         if weights.size != targets.size or not (np.isfinite(weights).all() and (weights >= 0).all()):
             raise UserError(f"sample_weight must be {targets.size} finite numbers >= 0")
     labels = np.where(targets == positive, 1, -1).astype(np.int8)
-    return columns, labels, weights, {"-1": negative, "+1": positive}
+    return columns, labels, weights, LabelMap(negative, positive)
 
 
 def _split(columns: Any, plan: Plan) -> list[Run]:

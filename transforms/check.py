@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transforms.dataset import DATASET_JSON, Dataset, Partition
+from transforms.dataset import Dataset, Partition
+from transforms.dataset_record import DATASET_JSON
 from transforms.errors import DatasetError
 from transforms.labels import LABELS_PARQUET
 from transforms.progress import NoProgress, Progress
@@ -48,7 +49,7 @@ def _told(dataset: Dataset, file: str, read: Callable[[], object]) -> list[Probl
     try:
         read()
     except DatasetError as error:
-        return [Problem(name, str(error).removeprefix(f"{name}: "))]
+        return [Problem(name, error.what)]
     return []
 
 

@@ -18,10 +18,11 @@ from distributed.system import MEMORY_LIMIT
 
 from transforms.assign import assign_buckets
 from transforms.dataset import Dataset, open_dataset
+from transforms.dataset_record import BadLines, DatasetRecord
 from transforms.errors import BadLine, ClusterLost, UserError
 from transforms.holdout import check_fraction
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
-from transforms.labels import MIXED_WEIGHTS, choose_positive, wrong_labels
+from transforms.labels import MIXED_WEIGHTS, LabelMap, LabelsInfo, choose_positive, wrong_labels
 from transforms.liveness import (
     ANSWER_SECONDS,
     as_finished,
@@ -43,7 +44,7 @@ from transforms.mapreduce import (
     reduce_partition,
     write_labels,
 )
-from transforms.output import commit, describe, is_finished, workplace
+from transforms.output import commit, is_finished, workplace
 from transforms.parts import PartInfo
 from transforms.plan import Plan, Resources, default_block_size, default_partitions
 from transforms.progress import NoProgress, Progress
@@ -165,7 +166,7 @@ def cluster_resources(client: Client) -> Resources:
 # --- Map, then Reduce -----------------------------------------------------------------------------------------------
 
 
-def _run(client: Client, job: Job, plan: Plan, files: Sequence[InputFile], progress: Progress) -> dict[str, Any]:
+def _run(client: Client, job: Job, plan: Plan, files: Sequence[InputFile], progress: Progress) -> DatasetRecord:
     """The graph: Map over blocks, then Reduce. Returns what dataset.json will say."""
     blocks = cut_blocks(files, plan.block_size)
     if not blocks:
@@ -195,7 +196,7 @@ def reduce_fragments(
     mapped: dict[int, list[Mapped]],
     bucket_nnz: np.ndarray,
     progress: Progress,
-) -> dict[str, Any]:
+) -> DatasetRecord:
     """What follows Map: labels, then Reduce over partitions. `blocks` are those of text, if it was text."""
     catalogue = _catalogue(mapped, blocks, plan)
     owner = assign_buckets(bucket_nnz, plan.partitions)
@@ -343,14 +344,14 @@ def _description(
     blocks: Sequence[Block],
     mapped: dict[int, list[Mapped]],
     catalogue: Catalogue,
-    labels: dict[str, Any],
+    labels: LabelsInfo,
     parts: Sequence[PartInfo],
-) -> dict[str, Any]:
+) -> DatasetRecord:
     values = {float(v) for fragment in catalogue.fragments for v in fragment.label_values}
     (negative,) = values - {catalogue.positive}
-    return describe(
+    return DatasetRecord.describe(
         examples=catalogue.rows,
-        label_map={"-1": negative, "+1": catalogue.positive},
+        label_map=LabelMap(negative, catalogue.positive),
         labels=labels,
         parts=parts,
         plan=plan,
@@ -358,7 +359,7 @@ def _description(
     )
 
 
-def _bad_lines(blocks: Sequence[Block], mapped: dict[int, list[Mapped]]) -> dict[str, Any]:
+def _bad_lines(blocks: Sequence[Block], mapped: dict[int, list[Mapped]]) -> BadLines:
     """How many lines were skipped, and the first few with their numbers."""
     count = line = 0
     first: list[str] = []
@@ -370,7 +371,7 @@ def _bad_lines(blocks: Sequence[Block], mapped: dict[int, list[Mapped]]) -> dict
                 name = block.spans[spot.file].file.name
                 first.append(str(BadLine(name, line + spot.line, spot.column, spot.text, spot.expected)))
         line += _lines(mapped[block.index])
-    return {"count": count, "first": first}
+    return BadLines(count=count, first=first)
 
 
 def _refuse_changed_inputs(files: Sequence[InputFile], urls: Sequence[str], options: StorageOptions) -> None:

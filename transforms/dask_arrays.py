@@ -16,6 +16,7 @@ from distributed import Client
 
 from transforms.convert import as_they_finish, client_or_embedded, cluster_resources, reduce_fragments
 from transforms.dataset import Dataset, open_dataset
+from transforms.dataset_record import DatasetRecord
 from transforms.errors import UserError
 from transforms.fragments import Origin, by_feature, write_fragment
 from transforms.labels import wrong_labels
@@ -93,7 +94,7 @@ def _beside(X: Any, vector: Any, name: str) -> list[Any]:
     return list(vector.to_delayed())
 
 
-def _run(client: Client, job: Job, plan: Plan, blocks: list[tuple[Any, Any, Any]]) -> dict[str, Any]:
+def _run(client: Client, job: Job, plan: Plan, blocks: list[tuple[Any, Any, Any]]) -> DatasetRecord:
     """The graph: Map over row blocks, then Reduce. Returns what dataset.json will say."""
     shared = delayed(job, traverse=False)
     task = delayed(map_rows, pure=False)

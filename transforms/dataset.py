@@ -15,30 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from transforms.dataset_record import DATASET_JSON, DatasetRecord, read_dataset_record
 from transforms.errors import DatasetError
 from transforms.labels import LABELS_PARQUET, Labels, checked_labels
-from transforms.parts import PART_SCHEMA, Csc, PartInfo, hash_ids, part_name, part_schema
-from transforms.plan import INPUTS_SCHEMA, OPTIONS_SCHEMA
-from transforms.schema import (
-    SHA256,
-    Check,
-    Mismatch,
-    flag,
-    listed,
-    number,
-    read_record,
-    record,
-    shown,
-    text,
-    whole,
-)
+from transforms.parts import Csc, PartInfo, hash_ids, part_schema
+from transforms.schema import Mismatch
 from transforms.storage import StorageOptions, decode_parquet, display, explained, is_local, open_storage, redact
 from transforms.validation import LARGEST_ID, refuse_malformed, refuse_nulls, refuse_other_columns
 from transforms.verify import Expected, read_verified, unhashed, verified
-from transforms.version import FORMAT_VERSION
-
-DATASET_JSON = "dataset.json"
-MAX_EXAMPLES = 2**31 - 1  # they are numbered by int32
 
 
 @dataclass(frozen=True)
@@ -107,9 +91,9 @@ class Partition:
             ):
                 yield _OpenPart(file, self.info, self.n)
         except FileNotFoundError:
-            raise DatasetError(f"{where}: this part of the data set is missing: convert again") from None
+            raise DatasetError("this part of the data set is missing: convert again", where) from None
         except UNREADABLE as error:
-            raise DatasetError(f"{where}: this part is damaged ({one_line(error)}): convert again") from error
+            raise DatasetError(f"this part is damaged ({one_line(error)}): convert again", where) from error
 
 
 BEFORE_ALL = (np.inf, -1)  # bound and id that may stand before any row
@@ -235,11 +219,11 @@ def _to_csc(table: pa.Table) -> tuple[Csc, np.ndarray]:
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """A data set on disk. `description` is dataset.json."""
+    """A data set on disk."""
 
     url: str  # may hold a password: show `name` instead
     options: StorageOptions
-    description: dict[str, Any]
+    record: DatasetRecord  # dataset.json
     session: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)  # of this opening
 
     def __repr__(self) -> str:
@@ -251,43 +235,53 @@ class Dataset:
         return redact(self.url)
 
     @property
+    def description(self) -> dict[str, Any]:
+        """dataset.json as it is stored."""
+        return self.record.to_json()
+
+    @property
     def n(self) -> int:
         """Examples."""
-        return int(self.description["examples"])
+        return self.record.examples
 
     @property
     def p(self) -> int:
         """Distinct features."""
-        return int(self.description["features"])
+        return self.record.features
 
     @property
     def nnz(self) -> int:
-        return int(self.description["nnz"])
+        return self.record.nnz
 
     @property
     def weighted(self) -> bool:
-        return bool(self.description["labels"]["weighted"])
+        return self.record.labels.weighted
+
+    @property
+    def index_base(self) -> int:
+        """Whether feature ids count from 0 or from 1."""
+        return self.record.index_base
 
     @property
     def partitions(self) -> list[Partition]:
         base = self.url.rstrip("/")
         return [
-            Partition(f"{base}/{info['file']}", self.options, PartInfo.from_json(info), self.n, self.session)
-            for info in self.description["partitions"]
+            Partition(f"{base}/{info.file}", self.options, info, self.n, self.session)
+            for info in self.record.partitions
         ]
 
     def labels(self) -> Labels:
         """Labels (int8, -1 or +1) and example weights (float32), or None if there are none."""
         fs, path = open_storage(f"{self.url.rstrip('/')}/{LABELS_PARQUET}", self.options)
-        where, info = display(fs, path), self.description["labels"]
+        where, info = display(fs, path), self.record.labels
         try:
             with explained(where):
-                content = read_verified(fs, path, Expected(info["bytes"], info["sha256"], self.session))
+                content = read_verified(fs, path, Expected(info.bytes, info.sha256, self.session))
             return checked_labels(decode_parquet(content), info, self.n)
         except FileNotFoundError:
-            raise DatasetError(f"{where}: missing: convert again") from None
+            raise DatasetError("missing: convert again", where) from None
         except UNREADABLE as error:
-            raise DatasetError(f"{where}: damaged ({one_line(error)}): convert again") from error
+            raise DatasetError(f"damaged ({one_line(error)}): convert again", where) from error
 
 
 def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dataset:
@@ -296,84 +290,9 @@ def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dat
     fs, path = open_storage(url, options)
     fs.invalidate_cache()
     try:
-        return Dataset(url, options, read_description(fs, path))
+        return Dataset(url, options, read_dataset_record(fs, path))
     except (FileNotFoundError, NotADirectoryError):
-        raise DatasetError(f"{display(fs, path)}: not a data set: {_why_not(fs, path)}") from None
-
-
-def read_description(fs: Any, path: str) -> dict[str, Any]:
-    """dataset.json of the folder at `path`, if all of it is as it must be; DatasetError says what is not."""
-    check = _description_check(display(fs, path))
-    return read_record(fs, f"{path}/{DATASET_JSON}", check, "convert again", DatasetError)
-
-
-_LABELS = record(
-    {
-        "file": text(choices=(LABELS_PARQUET,)),
-        "bytes": whole(),
-        "sha256": text(SHA256),
-        "weighted": flag,
-        "negatives": whole(),
-        "positives": whole(),
-    }
-)
-LABEL_MAP = record({"-1": number(), "+1": number()})
-_DESCRIPTION = record(
-    {
-        "examples": whole(1, MAX_EXAMPLES),
-        "features": whole(),
-        "nnz": whole(),
-        "label_map": LABEL_MAP,
-        "index_base": whole(high=1),
-        "labels": _LABELS,
-        "partitions": listed(PART_SCHEMA),
-        "inputs": INPUTS_SCHEMA,
-        "bad_lines": record({"count": whole(), "first": listed(text())}),
-    },
-    {"plan": OPTIONS_SCHEMA},
-)
-
-
-def _description_check(where: str) -> Check:
-    """All that can be said of dataset.json alone: its format, its fields, and counts that must agree."""
-
-    def check(description: dict[str, Any], place: str) -> None:
-        if description.get("format") != "dglmnet":
-            raise DatasetError(f"{where}/{DATASET_JSON}: not the description of a dglmnet data set")
-        version = description.get("format_version")
-        if type(version) is not int or version != FORMAT_VERSION:
-            newer = isinstance(version, int) and version > FORMAT_VERSION
-            remedy = "update dglmnet" if newer else "convert again"
-            raise DatasetError(
-                f"{where}: format version {shown(version)}, but this dglmnet reads {FORMAT_VERSION}: {remedy}"
-            )
-        _DESCRIPTION(description, place)
-        _refuse_untrue(description)
-
-    return check
-
-
-def _refuse_untrue(description: dict[str, Any]) -> None:
-    """Counts that stand in two places must agree; each part has the name of its place, so that none is there twice."""
-    parts, labels = description["partitions"], description["labels"]
-    if not parts:
-        raise Mismatch("partitions must not be empty")
-    for name in ("features", "nnz"):
-        total = sum(part[name] for part in parts)
-        if description[name] != total:
-            raise Mismatch(f"{name} is {description[name]}, but the parts have {total}")
-    total = labels["negatives"] + labels["positives"]
-    if description["examples"] != total:
-        raise Mismatch(f"examples is {description['examples']}, but there are {total} labels")
-    if labels["weighted"]:
-        record({"weight_of_negatives": number(), "weight_of_positives": number()})(labels, "labels")
-    if description["bad_lines"]["count"] and not description["bad_lines"]["first"]:
-        raise Mismatch("bad_lines counts some, but names none")
-    for k, part in enumerate(parts):
-        if part["file"] != part_name(k):
-            raise Mismatch(f"partitions[{k}].file must be {part_name(k)}, found {part['file']}")
-    if description["label_map"]["-1"] == description["label_map"]["+1"]:
-        raise Mismatch("label_map gives -1 and +1 the same label")
+        raise DatasetError(f"not a data set: {_why_not(fs, path)}", display(fs, path)) from None
 
 
 def _why_not(fs: Any, path: str) -> str:

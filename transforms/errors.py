@@ -22,6 +22,10 @@ class WorkerLost(ClusterLost):
     """A worker is gone, or is there and does not answer."""
 
 
+class SchedulerLost(ClusterLost):
+    """The scheduler is gone, or does not answer."""
+
+
 class StoreUnreachable(UserError):
     """A store that does not answer: there is no use in asking it anything more."""
 
@@ -39,7 +43,14 @@ class BadLine(UserError):
 
 
 class DatasetError(UserError):
-    """A data set that is missing, damaged, or of another format."""
+    """A data set that is missing, damaged, or of another format. `where`: its file or folder, if `what` has it not."""
+
+    def __init__(self, what: str, where: str = "") -> None:
+        super().__init__(what, where)
+        self.what, self.where = what, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" if self.where else self.what
 
 
 class BrokenArchive(UserError):
@@ -47,7 +58,14 @@ class BrokenArchive(UserError):
 
 
 class OutputExists(UserError):
-    """The output is there already, or another writer is at it."""
+    """The output is there already, or another writer is at it. A caller that knows a better remedy may replace it."""
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what, remedy)
+        self.what, self.remedy = what, remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.remedy}" if self.remedy else self.what
 
 
 class ClaimHeld(OutputExists):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.errors import UserError
+from transforms.records import PERHAPS, Record
 from transforms.schema import Mismatch
 from transforms.storage import create_hashed, read_parquet
 from transforms.validation import refuse_nulls, refuse_other_columns
@@ -22,6 +24,35 @@ MIXED_WEIGHTS = (
 )
 
 Labels = tuple[np.ndarray, np.ndarray | None]  # int8 -1/+1, float32 weights
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """What the labels -1 and +1 are in the input."""
+
+    negative: float
+    positive: float
+
+    def to_json(self) -> dict[str, float]:
+        return {"-1": self.negative, "+1": self.positive}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> LabelMap:
+        return cls(content["-1"], content["+1"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelsInfo(Record):
+    """labels.parquet as dataset.json describes it."""
+
+    file: str = LABELS_PARQUET
+    bytes: int
+    sha256: str
+    weighted: bool
+    negatives: int
+    positives: int
+    weight_of_negatives: float | None = field(default=None, metadata=PERHAPS)
+    weight_of_positives: float | None = field(default=None, metadata=PERHAPS)
 
 
 def wrong_labels(values: list[float]) -> str:
@@ -42,7 +73,7 @@ def choose_positive(values: list[float], positive_label: float | None) -> float:
     return positive_label
 
 
-def write_label_file(fs: Any, folder: str, chunks: Iterable[Labels], *, weighted: bool) -> dict[str, Any]:
+def write_label_file(fs: Any, folder: str, chunks: Iterable[Labels], *, weighted: bool) -> LabelsInfo:
     """Write labels chunk by chunk; returns what dataset.json says of them."""
     schema = _schema(weighted)
     counts, sums = np.zeros(2, dtype=np.int64), np.zeros(2)
@@ -55,9 +86,16 @@ def write_label_file(fs: Any, folder: str, chunks: Iterable[Labels], *, weighted
                 counts += np.bincount(sides, minlength=2)
                 if weights is not None:
                     sums += np.bincount(sides, weights=weights, minlength=2)
-        info = {"file": LABELS_PARQUET, "bytes": file.size, "sha256": file.sha256, "weighted": weighted}
-    info |= {"negatives": int(counts[0]), "positives": int(counts[1])}
-    return info | ({"weight_of_negatives": sums[0], "weight_of_positives": sums[1]} if weighted else {})
+        size, sha256 = file.size, file.sha256
+    return LabelsInfo(
+        bytes=size,
+        sha256=sha256,
+        weighted=weighted,
+        negatives=int(counts[0]),
+        positives=int(counts[1]),
+        weight_of_negatives=float(sums[0]) if weighted else None,
+        weight_of_positives=float(sums[1]) if weighted else None,
+    )
 
 
 def _schema(weighted: bool) -> pa.Schema:
@@ -65,9 +103,9 @@ def _schema(weighted: bool) -> pa.Schema:
     return pa.schema(fields + ([pa.field("weight", pa.float32(), nullable=False)] if weighted else []))
 
 
-def checked_labels(table: pa.Table, info: dict[str, Any], n: int) -> Labels:
+def checked_labels(table: pa.Table, info: LabelsInfo, n: int) -> Labels:
     """The labels of a data set, if they are what dataset.json says of them; raises Mismatch if not."""
-    refuse_other_columns(table.schema, _schema(info["weighted"]))
+    refuse_other_columns(table.schema, _schema(info.weighted))
     refuse_nulls(table)
     labels: np.ndarray = table["label"].to_numpy()
     if labels.size != n:
@@ -75,9 +113,9 @@ def checked_labels(table: pa.Table, info: dict[str, Any], n: int) -> Labels:
     positives, negatives = int((labels == 1).sum()), int((labels == -1).sum())
     if positives + negatives != n:
         raise Mismatch("labels other than -1 and +1")
-    if positives != info["positives"]:
-        raise Mismatch(f"{positives} positive labels, expected {info['positives']}")
-    weights = table["weight"].to_numpy() if info["weighted"] else None
+    if positives != info.positives:
+        raise Mismatch(f"{positives} positive labels, expected {info.positives}")
+    weights = table["weight"].to_numpy() if info.weighted else None
     if weights is not None and not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise Mismatch("weights that are negative or not finite")
     return labels, weights

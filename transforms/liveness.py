@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import dask
 from distributed import Client, Future, as_completed
 
-from transforms.errors import ClusterLost, UserError, WorkerLost
+from transforms.errors import SchedulerLost, UserError, WorkerLost
 
 logger = logging.getLogger("dglmnet")
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def ask_scheduler(client: Client, function: Callable[..., T], *args: Any) -> T:
 
 @contextmanager
 def scheduler_answers(client: Client) -> Iterator[None]:
-    """A scheduler that is gone, or does not answer in time, is ClusterLost."""
+    """A scheduler that is gone, or does not answer in time, is SchedulerLost."""
     try:
         yield
     except Exception as error:  # Dask has several kinds for a client that is closed
@@ -77,9 +77,10 @@ def scheduler_answers(client: Client) -> Iterator[None]:
         raise _scheduler_lost(client) from error
 
 
-def _scheduler_lost(client: Client) -> ClusterLost:
+def _scheduler_lost(client: Client) -> SchedulerLost:
     where = getattr(client.scheduler, "address", None)
-    return ClusterLost(f"the scheduler{f' at {where}' if where else ''} does not answer", "Run the same command again")
+    what = f"the scheduler{f' at {where}' if where else ''} does not answer"
+    return SchedulerLost(what, "Run the same command again")
 
 
 def registered_workers(client: Client) -> dict[str, tuple[Any, float]]:

@@ -29,7 +29,7 @@ from transforms.fragments import (
 )
 from transforms.holdout import training_part
 from transforms.inputs import Block
-from transforms.labels import MIXED_WEIGHTS, Labels, read_label_file, write_label_file, wrong_labels
+from transforms.labels import MIXED_WEIGHTS, Labels, LabelsInfo, read_label_file, write_label_file, wrong_labels
 from transforms.parser import BadSpot, Parsed, bad_line, join, parse, trimmed
 from transforms.parts import PART_SCHEMA, PartInfo, merge_runs, part_name, write_part
 from transforms.plan import BYTES_PER_NONZERO, Recipe
@@ -243,7 +243,7 @@ class Catalogue:
 
 
 @without_secrets
-def write_labels(job: Job, catalogue: Catalogue) -> dict[str, Any]:
+def write_labels(job: Job, catalogue: Catalogue) -> LabelsInfo:
     """Write labels.parquet from the fragments."""
     fs = job.storage()
     job.claim.check(fs)

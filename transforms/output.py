@@ -7,7 +7,7 @@ one is complete; then its dataset.json goes first, so that at no moment old and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from transforms.claim import ClaimKeeper
-from transforms.dataset import DATASET_JSON, read_description
+from transforms.dataset_record import DATASET_JSON, DatasetRecord, read_dataset_record, write_dataset_record
 from transforms.errors import ClaimLost, OutputExists, StoreUnreachable
 from transforms.labels import LABELS_PARQUET
-from transforms.parts import PartInfo
 from transforms.plan import PLAN_SCHEMA, Plan, refuse_other_plan
-from transforms.schema import listed, parse_object, read_record, record, shown, text, write_sealed
+from transforms.schema import listed, parse_object, read_record, record, shown, text
 from transforms.storage import (
     StorageOptions,
     display,
@@ -60,8 +59,8 @@ def is_finished(fs: Any, path: str, wanted: dict[str, Any], *, resume: bool, ove
         return False
     if not resume:
         raise OutputExists(f"{where}: a data set is there already: replace it with --overwrite")
-    stored = read_description(fs, path)
-    refuse_other_plan(stored.get("plan", {}) | {"inputs": stored.get("inputs")}, wanted, where)
+    stored = read_dataset_record(fs, path)
+    refuse_other_plan(stored.plan.to_json() if stored.plan else {"inputs": stored.inputs}, wanted, where)
     return True
 
 
@@ -151,52 +150,19 @@ def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, re
     return plan
 
 
-def describe(
-    *,
-    examples: int,
-    label_map: dict[str, float],
-    labels: dict[str, Any],
-    parts: Sequence[PartInfo],
-    plan: Plan,
-    bad_lines: dict[str, Any],
-) -> dict[str, Any]:
-    """dataset.json. It holds no times, so that equal input gives equal bytes."""
-    options = plan.to_json()
-    inputs = options.pop("inputs")
-    return {
-        "format": "dglmnet",
-        "format_version": FORMAT_VERSION,
-        "tool_version": __version__,
-        "examples": examples,
-        "features": sum(part.features for part in parts),
-        "nnz": sum(part.nnz for part in parts),
-        "label_map": label_map,
-        "index_base": 0 if plan.zero_based else 1,
-        "labels": labels,
-        "partitions": [part.to_json() for part in parts],
-        "inputs": inputs,
-        "bad_lines": bad_lines,
-        "plan": options,
-    }
-
-
-def commit(fs: Any, path: str, place: Workplace, description: dict[str, Any]) -> None:
+def commit(fs: Any, path: str, place: Workplace, description: DatasetRecord) -> None:
     """Take an old data set away, move the parts into place, write dataset.json."""
     place.keeper.claim.check(fs)
-    names = _files_of(description)
+    names = list(description.files)
     write_json(fs, f"{place.folder}/{COMMIT_JSON}", {"files": names})
     _remove_dataset(fs, path)
     try:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda name: move(fs, f"{place.folder}/{name}", f"{path}/{name}"), names))
-        write_sealed(fs, f"{path}/{DATASET_JSON}", description)
+        write_dataset_record(fs, path, description)
     except BaseException:
         _undo_commit(fs, path)
         raise
-
-
-def _files_of(description: dict[str, Any]) -> list[str]:
-    return [LABELS_PARQUET, *(part["file"] for part in description["partitions"])]
 
 
 def _remove_dataset(fs: Any, path: str) -> None:
@@ -215,7 +181,7 @@ def _old_files(fs: Any, path: str) -> list[str]:
     where = f"{path}/{DATASET_JSON}"
     try:
         content = parse_object(read_whole(fs, where))
-        names = _files_of(content)
+        names = [LABELS_PARQUET, *(part["file"] for part in content["partitions"])]
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError):

@@ -151,8 +151,8 @@ def refuse_other_plan(stored: dict[str, Any], wanted: dict[str, Any], where: str
     ]
     if differences:
         raise OutputExists(
-            f"{where}: cannot resume a different conversion: {'; '.join(differences)}. "
-            "Use the same inputs and options, or start over with --overwrite"
+            f"{where}: cannot resume a different conversion: {'; '.join(differences)}",
+            "Use the same inputs and options, or start over with --overwrite",
         )
 
 

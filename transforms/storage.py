@@ -91,7 +91,7 @@ def explain(error: BaseException, where: str = "") -> str | None:
         return _sentence(place, error.strerror or str(error) or "permission denied", remedy)
     if isinstance(error, ConnectionError) or module in _STORE_LIBRARIES:
         remedy = "check the address and the network"
-        if "credential" in f"{type(error).__name__} {error}".lower():
+        if "Credential" in type(error).__name__:  # of botocore, which need not be installed
             remedy = "pass credentials with --storage-options, the environment (AWS_ACCESS_KEY_ID) or a profile"
         return _sentence(where, str(error).strip() or type(error).__name__, remedy)
     return None

@@ -140,7 +140,7 @@ def _convert(
             )
         now = time.monotonic()
     if not quiet:
-        size = sum(one["size"] for one in dataset.description["inputs"])
+        size = sum(one["size"] for one in dataset.record.inputs)
         seconds = f"{now - begun:.1f} s, {amount(size / (now - begun), 'B')}/s (and {begun - started:.1f} s to start)"
         print_table(_summary(dataset, [("Time", seconds)]))
     return 0
@@ -161,11 +161,11 @@ def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool, l
 
 def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
     """What a data set holds, for people."""
-    about = dataset.description
-    labels, parts = about["labels"], about["partitions"]
+    about = dataset.record
+    labels, parts = about.labels, about.partitions
     n, p, nnz = dataset.n, dataset.p, dataset.nnz
-    names = about["label_map"]
-    nonzeros = [part["nnz"] for part in parts]
+    names = about.label_map
+    nonzeros = [part.nnz for part in parts]
     balance = max(nonzeros) / (sum(nonzeros) / len(parts)) if sum(nonzeros) else 1.0
     rows = [
         ("Examples", f"{n:,}"),
@@ -174,27 +174,27 @@ def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
         ("Density", f"{100 * nnz / (n * p) if n and p else 0:.3g} %"),
         (
             "Labels",
-            f"{names['+1']:g} → +1: {labels['positives']:,} ({100 * labels['positives'] / n:.1f} %); "
-            f"{names['-1']:g} → −1: {labels['negatives']:,}",
+            f"{names.positive:g} → +1: {labels.positives:,} ({100 * labels.positives / n:.1f} %); "
+            f"{names.negative:g} → −1: {labels.negatives:,}",
         ),
-        ("Values", "all 1, not stored" if not any(part["values"] for part in parts) else "float32"),
+        ("Values", "all 1, not stored" if not any(part.values for part in parts) else "float32"),
         ("Partitions", f"{len(parts)}, the largest {100 * (balance - 1):.1f} % above the mean in nonzeros"),
-        ("Size", amount(sum(part["bytes"] for part in parts) + labels["bytes"], "B")),
+        ("Size", amount(sum(part.bytes for part in parts) + labels.bytes, "B")),
     ]
-    if labels["weighted"]:
+    if labels.weighted:
         rows.append(
             (
                 "Weights",
-                f"+1: {labels['weight_of_positives']:g}; −1: {labels['weight_of_negatives']:g} in all",
+                f"+1: {labels.weight_of_positives:g}; −1: {labels.weight_of_negatives:g} in all",
             )
         )
-    if about.get("plan", {}).get("hold_out"):
-        rows.append(("Held out", f"{100 * about['plan']['hold_out']:g} % of the examples, which are not counted here"))
-    if about["bad_lines"]["count"]:
+    if about.hold_out:
+        rows.append(("Held out", f"{100 * about.hold_out:g} % of the examples, which are not counted here"))
+    if about.bad_lines.count:
         rows.append(
             (
                 "Skipped",
-                f"{about['bad_lines']['count']:,} bad lines; the first: {about['bad_lines']['first'][0]}",
+                f"{about.bad_lines.count:,} bad lines; the first: {about.bad_lines.first[0]}",
             )
         )
     table = Table(title=f"Data set {printable(dataset.name)}", show_header=False, title_justify="left")

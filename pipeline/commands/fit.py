@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import Any
 
 import click
@@ -12,11 +11,11 @@ from distributed import Client
 from rich.table import Table
 
 from pipeline.cluster import ClusterOptions, open_client
+from pipeline.commands.options import options_from, options_from_all
 from pipeline.commands.shared import (
     Decorator,
     Location,
     LocationArgument,
-    Size,
     apply_options,
     cluster_options,
     common_options,
@@ -28,9 +27,11 @@ from pipeline.display import Display, open_display
 from pipeline.driver.launch import driver_options, run_on_cluster, runs_on_cluster, shared_location
 from pipeline.driver.record import RunFolder
 from pipeline.driver.task import Job
-from pipeline.fit import ALGORITHMS, RESIDENCIES, PathOptions, fit_path
+from pipeline.factors import read_factors
+from pipeline.fit import DEFAULT, RESIDENCIES, PathOptions, fit_path
 from pipeline.run import Run, check_output, read_path
-from solver import DefaultOptions, SolverOptions
+from solver import ALGORITHMS, LOSSES, ProblemOptions
+from solver.options import options_of
 from transforms import Dataset, UserError, open_dataset
 
 FIT_EXAMPLES = """
@@ -39,6 +40,8 @@ Examples:
   dask-submit fit data/train --output runs/first
   dask-submit fit s3://bucket/dataset --output s3://bucket/run --scheduler tcp://10.0.0.5:8786
   dask-submit fit data/train --output runs/fine --path-length 40 --path-ratio 0.7 --tol 1e-6 --max-rounds 1000
+  dask-submit fit data/train --output runs/net --l1-ratio 0.9 --standardize --class-weight balanced
+  dask-submit fit data/train --output runs/paper --algorithm paper
   dask-submit fit data/train --output runs/first --resume
   dask-submit fit /shared/train --output /shared/run --scheduler tcp://10.0.0.5:8786 --detach
   dask-submit fit data/train --output runs/first --scheduler tcp://10.0.0.5:8786 --driver local
@@ -49,58 +52,26 @@ nobody can be asked, SIGINT and SIGTERM cancel.
 """
 
 
-class Numbers(click.ParamType):
-    """Numbers separated by commas."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(float(piece) for piece in value.split(","))
-        except ValueError:
-            self.fail(f"{value!r}: expected numbers separated by commas, such as 8,4,2.5", param, ctx)
-
-
 def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Which λ, by which algorithm, how exact, and where columns are kept: what fit_arguments takes."""
+    """Which λ, which problem, by which algorithm, how exact, and where columns are kept: what fit_arguments takes."""
     options: list[Decorator] = [
-        click.option("--lambdas", type=Numbers(), metavar="L,L,...", help="Solve for these λ, not for a grid."),
-        click.option("--path-length", type=click.IntRange(1), default=20, show_default=True, help="λ in the grid."),
-        click.option(
-            "--path-ratio", type=float, default=0.5, show_default=True, help="From one λ to the next, down from λmax."
-        ),
-        click.option(
-            "--extra-lambdas", type=Numbers(), metavar="L,L,...", help="Further λ, between those of the grid."
-        ),
+        *options_from(PathOptions, names={"length": "path-length", "ratio": "path-ratio", "extra": "extra-lambdas"}),
         click.option(
             "--algorithm",
             type=click.Choice(list(ALGORITHMS)),
-            default="default",
+            default=DEFAULT,
             show_default=True,
             help="The certified subspace search, or d-GLMNET exactly as published.",
         ),
+        *options_from(ProblemOptions, choices={"loss": list(LOSSES)}),
         click.option(
-            "--tol",
-            type=float,
-            default=1e-4,
-            show_default=True,
-            help="The estimated relative distance from the optimum at which a λ is done; with --algorithm paper, the "
-            "relative decrease of a round that ends it.",
+            "--penalty-factors",
+            type=Location(),
+            metavar="FILE",
+            help="Lines of a feature id and what its penalty is multiplied by: 0 leaves a feature unpenalised, inf "
+            "leaves it out. Features that are not named have 1.",
         ),
-        click.option("--max-rounds", type=int, help="Rounds for one λ, at the most. [default: 200; paper 100]"),
-        click.option("--gamma", type=float, help="γ of the Armijo rule; --algorithm paper only. [default: 0]"),
-        click.option(
-            "--gap", type=float, metavar="G", help="Ask for a relative duality gap of G: a strict certificate."
-        ),
-        click.option(
-            "--subspace-memory",
-            type=Size(),
-            metavar="SIZE",
-            help="The driver's memory for the columns of the active set; matrices of them take as much again, up to "
-            "0.4 GB. [default: a quarter of what is free]",
-        ),
+        *options_from_all({name: algorithm.Options for name, algorithm in ALGORITHMS.items()}),
         click.option("--blocks", type=click.IntRange(1), metavar="M", help="Feature blocks. [default: one a thread]"),
         click.option(
             "--residency",
@@ -114,25 +85,35 @@ def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fit_arguments(
+    storage_options: dict[str, Any] | None,
     *,
     algorithm: str,
-    lambdas: tuple[float, ...] | None,
-    path_length: int,
-    path_ratio: float,
-    extra_lambdas: tuple[float, ...] | None,
+    penalty_factors: str | None,
     blocks: int | None,
     residency: str,
-    **solver: Any,
+    **chosen: Any,
 ) -> dict[str, Any]:
     """What fit_options gathered, as arguments of fit_path. Refuses what the algorithm does not have."""
-    chosen = {name: value for name, value in solver.items() if value is not None}
-    return {
-        "algorithm": algorithm,
-        "options": _solver_options(algorithm, chosen),
-        "path": PathOptions(path_length, path_ratio, lambdas, extra_lambdas or ()),
-        "blocks": blocks,
-        "residency": residency,
+    path = {
+        "length": chosen.pop("path_length"),
+        "ratio": chosen.pop("path_ratio"),
+        "lambdas": chosen.pop("lambdas"),
+        "extra": chosen.pop("extra_lambdas") or (),
     }
+    problem = {field.name: chosen.pop(field.name) for field in options_of(ProblemOptions)}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    try:
+        return {
+            "algorithm": algorithm,
+            "options": _solver_options(algorithm, given),
+            "problem": ProblemOptions(**problem),
+            "penalty_factors": read_factors(penalty_factors, storage_options) if penalty_factors else None,
+            "path": PathOptions(**path),
+            "blocks": blocks,
+            "residency": residency,
+        }
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 @click.command("fit", epilog=FIT_EXAMPLES)
@@ -166,7 +147,7 @@ def fit_command(
     are there. A run that was cut off continues with --resume and ends the same.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
-    arguments = fit_arguments(**chosen) | {"resume": resume, "overwrite": overwrite}
+    arguments = fit_arguments(storage_options, **chosen) | {"resume": resume, "overwrite": overwrite}
     if runs_on_cluster(cluster.scheduler, driver, detach):
         finished = _fit_on_cluster(
             dataset, output, cluster, storage_options, arguments, detach=detach, quiet=quiet, log_json=log_json
@@ -218,17 +199,14 @@ def print_path(folder: RunFolder, output: str) -> None:
     print_table(_summary(read_path(folder.url, folder.storage), output, record.seconds if record else 0.0))
 
 
-def _solver_options(algorithm: str, chosen: dict[str, Any]) -> SolverOptions | DefaultOptions:
+def _solver_options(algorithm: str, chosen: dict[str, Any]) -> Any:
     """The algorithm's options; one that it does not have is refused."""
-    kind = ALGORITHMS[algorithm]
-    known = {field.name for field in fields(kind)}
+    kind = ALGORITHMS[algorithm].Options
+    known = {field.name for field in options_of(kind)}
     for name in chosen:
         if name not in known:
             raise UserError(f"--{name.replace('_', '-')} does not go with --algorithm {algorithm}")
-    try:
-        return kind(**chosen)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    return kind(**chosen)
 
 
 def _summary(path: Sequence[dict[str, Any]], output: str, seconds: float) -> Table:

@@ -112,7 +112,15 @@ def pipeline_command(
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     convert = {name: chosen.pop(name) for name in CONVERT}
     options = PipelineOptions(
-        train, output, test, validation_fraction, convert, fit_arguments(**chosen), metric, feature_names, overwrite
+        train,
+        output,
+        test,
+        validation_fraction,
+        convert,
+        fit_arguments(storage_options, **chosen),
+        metric,
+        feature_names,
+        overwrite,
     )
     if runs_on_cluster(cluster.scheduler, driver, detach):
         how = {"detach": detach, "quiet": quiet, "log_json": log_json}

@@ -23,9 +23,9 @@ from pipeline.commands.shared import (
 )
 from pipeline.display import open_display
 from pipeline.evaluation import Evaluation, evaluate
+from pipeline.metrics import METRICS, find_metric, metric_names, metrics_in
 from pipeline.prediction import predict
 from pipeline.scoring import KNOWN_FEATURES, Tally
-from pipeline.stored import METRICS
 
 PREDICT_EXAMPLES = """
 \b
@@ -116,10 +116,10 @@ def predict_command(
 
 metric_option: Decorator = click.option(
     "--metric",
-    type=click.Choice(METRICS),
-    default=METRICS[0],
+    type=click.Choice(metric_names()),
+    default=METRICS[0].name,
     show_default=True,
-    help="What the best model is best by: area under the precision-recall curve, ROC AUC, log-loss, accuracy.",
+    help=f"What the best model is best by: {', '.join(metric.meaning for metric in METRICS)}.",
 )
 
 
@@ -170,14 +170,14 @@ def evaluate_command(
 def summary(done: Evaluation, seconds: float) -> Table:
     """A row per λ, the best marked."""
     weighted = ", weighted" if done.weighted else ""
-    names = {"auprc": "AUPRC", "auc": "AUC", "log_loss": "log-loss", "accuracy": "accuracy"}
+    judged = metrics_in(done.path)
     examples = f"{done.tally.examples:,} test examples{weighted}"
-    title = f"{len(done.path)} models, {examples}, {seconds:.1f} s; ← is best by {names[done.metric]}"
+    title = f"{len(done.path)} models, {examples}, {seconds:.1f} s; ← is best by {find_metric(done.metric).label}"
     table = Table(title=title, title_justify="left")
-    for name in ("", "λ", "nonzeros", *names.values(), ""):
+    for name in ("", "λ", "nonzeros", *(metric.label for metric in judged), ""):
         table.add_column(name, justify="right", no_wrap=True)
     for k, row in enumerate(done.path):
-        metrics = ["-" if row[name] is None else f"{row[name]:.5f}" for name in names]
+        metrics = ["-" if row[one.name] is None else f"{row[one.name]:.5f}" for one in judged]
         mark = "←" if k == done.best else ""
         style = "bold" if k == done.best else None
         table.add_row(str(row["index"]), f"{row['lambda']:.5g}", f"{row['nonzeros']:,}", *metrics, mark, style=style)

@@ -1,27 +1,22 @@
-"""What a driver on the cluster tells its display, as events: small plain data that a terminal replays on a real one.
+"""How a driver on the cluster tells its terminal what happens: events as plain data, replayed on a real display.
 
-An event is {"seq": n, "call": a method of Display, "args": [...]}, or "log", or "ended". The scheduler passes events on
-to those who subscribed, and keeps only the last thousand or so; the driver keeps a summary that says what matters of
-all of them, for those who come late.
+On the wire an event is {"seq": n, "call": its name (pipeline/events.py), "args": [...]}; "log" and "ended" are for the
+terminal alone. The scheduler passes events on to those who subscribed, and keeps only the last thousand or so; the
+driver keeps a summary that says what matters of all of them, for those who come late.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
-
-from pipeline.blocks import Placement, WorkerInfo
 from pipeline.display import Display
-from solver import Coefficients, RoundRecord, Solution
+from pipeline.events import EVENTS, Event, StageBegun
 
 logger = logging.getLogger("dglmnet")
-Event = dict[str, Any]
+Message = dict[str, Any]
 
 
 def topic(key: str) -> str:
@@ -29,153 +24,79 @@ def topic(key: str) -> str:
     return f"{key}-events"
 
 
-class EventDisplay:
-    """A display whose calls become events. `check` is called with each, and may raise to end the work."""
+class EventDisplay(Display):
+    """A display that sends events on. `check` is called with each, and may raise to end the work."""
 
-    def __init__(self, send: Callable[[Event], None], check: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[Message], None], check: Callable[[], None]) -> None:
         self._send, self._check = send, check
         self._lock = threading.Lock()
         self._next = 0
         self._summary = Summary()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def stage(self, name: str) -> None:
-        self._tell("stage", name)
-
-    def note(self, text: str) -> None:
-        self._tell("note", text)
-
-    def phase(self, name: str, total: int, unit: str) -> None:
-        self._tell("phase", name, int(total), unit)
-
-    def advance(self, amount: int) -> None:
-        self._tell("advance", int(amount))
-
-    def placed(self, placements: Sequence[Placement]) -> None:
-        self._tell("placed", [_plain(asdict(one)) for one in placements])
-
-    def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
-        self._tell("begin", [float(one) for one in lambdas], done, float(largest))
-
-    def round(self, record: RoundRecord) -> None:
-        self._tell("round", _plain(asdict(record)))
-
-    def solution(self, solution: Solution) -> None:
-        names = ("lambda_index", "lam", "objective", "gap", "rounds", "stop", "seconds", "line_search_seconds")
-        row = {name: getattr(solution, name) for name in names} | {"nonzeros": solution.nonzeros}
-        self._tell("solution", _plain(row))
+    def tell(self, event: Event) -> None:
+        with self._lock:  # a claim's keeper logs from a thread of its own
+            self._summary.add(self._post(event.name, event.args()))
+        self._check()
 
     def log(self, level: int, text: str) -> None:
         """A line of the driver's log; it ends no work."""
-        self.tell_all("log", level, text)
+        with self._lock:
+            self._post("log", [level, text])
 
-    def tell_all(self, call: str, *args: Any) -> None:
-        """Send an event, whether the work is wanted or not."""
-        with self._lock:  # a claim's keeper logs from a thread of its own
-            event = {"seq": self._next, "call": call, "args": list(args)}
-            self._next += 1
-            self._summary.add(event)
-            self._send(event)
+    def end(self) -> None:
+        """The driver is over, however it ended."""
+        with self._lock:
+            self._post("ended", [])
 
-    def summary(self) -> tuple[int, list[Event]]:
+    def _post(self, call: str, args: list[Any]) -> Message:
+        message = {"seq": self._next, "call": call, "args": args}
+        self._next += 1
+        self._send(message)
+        return message
+
+    def summary(self) -> tuple[int, list[Message]]:
         """The number of the next event, and what matters of those before it."""
         with self._lock:
-            return self._next, self._summary.events()
-
-    def _tell(self, call: str, *args: Any) -> None:
-        self.tell_all(call, *args)
-        self._check()
+            return self._next, list(self._summary.messages)
 
 
 class Summary:
     """What matters of all events so far: the stage and its phase, the path and its λ, the last round."""
 
     def __init__(self) -> None:
-        self._forget()
+        self.messages: list[Message] = []
 
-    def _forget(self) -> None:
-        self._stage: list[Event] = []  # and what belongs to it, once each
-        self._solutions: list[Event] = []
-        self._phase: list[Event] = []
-        self._done = 0
-        self._round: list[Event] = []
-
-    def add(self, event: Event) -> None:
-        call = event["call"]
-        if call == "stage":
-            self._forget()
-        if call in ("stage", "placed", "begin"):
-            self._stage.append(event)
-        elif call == "phase":
-            self._phase, self._done = [event], 0
-        elif call == "advance":
-            self._done += event["args"][0]
-        elif call == "solution":
-            self._solutions.append(event)
-            self._round = []
-        elif call == "round":
-            self._round = [event]
-
-    def events(self) -> list[Event]:
-        advanced = [{"seq": -1, "call": "advance", "args": [self._done]}] if self._phase and self._done else []
-        return [*self._stage, *self._phase, *advanced, *self._solutions, *self._round]
+    def add(self, message: Message) -> None:
+        kind = EVENTS[message["call"]]
+        if kind is StageBegun:
+            self.messages = []
+        if not kind.is_kept:
+            return
+        args = message["args"]
+        for earlier in self.messages:
+            if earlier["call"] == kind.name and kind.name in kind.replaces:
+                args = kind.merge(earlier["args"], args)
+        self.messages = [one for one in self.messages if one["call"] not in kind.replaces]
+        self.messages.append(message | {"args": args})
 
 
 class Replay:
-    """Does to a real display what the driver did to its own. What came before an event that was lost is passed over."""
-
-    _NEEDS: ClassVar = {"advance": "phase", "round": "begin", "solution": "begin"}
+    """Tells a real display what the driver told its own. What came before an event that was lost is passed over."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
         self._seen: set[str] = set()
 
-    def show(self, event: Event) -> None:
-        call, args = event["call"], event["args"]
-        if call == "stage":
-            self._seen.clear()
-        self._seen.add(call)
+    def show(self, message: Message) -> None:
+        call, args = message["call"], message["args"]
         if call == "log":
             logger.log(args[0], "%s", args[1])
-        elif call in self._NEEDS and self._NEEDS[call] not in self._seen:
-            return
-        elif call in _DECODE:
-            getattr(self._display, call)(_DECODE[call](args[0]))
-        elif call in ("stage", "note", "phase", "advance", "begin"):
-            getattr(self._display, call)(*args)
+        elif call in EVENTS:
+            self._tell(EVENTS[call], args)
 
-
-def _placement(content: dict[str, Any]) -> Placement:
-    return Placement(**(content | {"worker": WorkerInfo(**content["worker"])}))
-
-
-def _solution(row: dict[str, Any]) -> Solution:
-    """A solution as a display needs it: how many coefficients there are, but not which."""
-    known = {name: value for name, value in row.items() if name != "nonzeros"}
-    size = (row["nonzeros"],)
-    return Solution(
-        beta=Coefficients(np.broadcast_to(np.int64(0), size), np.broadcast_to(np.float64("nan"), size)), **known
-    )
-
-
-_DECODE: dict[str, Callable[[Any], Any]] = {
-    "placed": lambda placements: [_placement(one) for one in placements],
-    "round": lambda row: RoundRecord(**row),
-    "solution": _solution,
-}
-
-
-def _plain(value: Any) -> Any:
-    """The same without numpy's types and tuples."""
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value.item() if isinstance(value, np.generic) else value
+    def _tell(self, kind: type[Event], args: list[Any]) -> None:
+        if kind is StageBegun:
+            self._seen.clear()
+        self._seen.add(kind.name)
+        if not kind.needs or kind.needs in self._seen:
+            self._display.tell(kind.from_args(args))

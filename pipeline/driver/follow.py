@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from distributed import Client, Future
 
 from pipeline.display import Display
-from pipeline.driver.events import Event, Replay, topic
+from pipeline.driver.events import Message, Replay, topic
 from pipeline.driver.record import CUT_OFF, DriverRecord, RunFolder
 from pipeline.driver.submission import (
     SILENCE_SECONDS,
@@ -35,11 +35,11 @@ class EventStream:
 
     def __init__(self, client: Client, key: str) -> None:
         self._client, self._topic = client, topic(key)
-        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.position = 0
         client.subscribe_topic(self._topic, lambda event: self._queue.put(event[1]))
 
-    def wait(self, seconds: float) -> list[Event]:
+    def wait(self, seconds: float) -> list[Message]:
         """The next events, once there are any."""
         try:
             event = self._queue.get(timeout=seconds)
@@ -49,11 +49,11 @@ class EventStream:
             return self.missed()
         return self._take([event])
 
-    def missed(self) -> list[Event]:
+    def missed(self) -> list[Message]:
         """Events that the scheduler has kept and that have not been taken yet."""
         return self._take([event for _, event in kept_events(self._client, self._topic)])
 
-    def _take(self, events: list[Event]) -> list[Event]:
+    def _take(self, events: list[Message]) -> list[Message]:
         fresh = [event for event in events if event["seq"] >= self.position]
         if fresh:
             self.position = fresh[-1]["seq"] + 1
@@ -88,7 +88,7 @@ class Follower:
         if self._client.status == "running":
             self._stream.close()
 
-    def _events(self, deadline: float) -> Iterator[Event | None]:
+    def _events(self, deadline: float) -> Iterator[Message | None]:
         """Events as they come; None when there has been none for a while."""
         while time.monotonic() < deadline:
             try:

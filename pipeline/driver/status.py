@@ -9,8 +9,9 @@ from pipeline.cluster import open_scheduler
 from pipeline.display import relative_gap
 from pipeline.driver.record import CUT_OFF, FINISHED, RUNNING, SUBMITTED, DriverRecord, RunFolder, is_trusted
 from pipeline.driver.submission import SILENCE_SECONDS, ask_summary, is_stranded, standing
-from pipeline.run import CLAIM, read_path
-from pipeline.stored import PATH, RUN_JSON, read_about
+from pipeline.run import read_path
+from pipeline.run_record import read_run_record
+from pipeline.stored import CLAIM, PATH, RUN_JSON
 from pipeline.tls import TlsFiles, complete_address, make_security
 from transforms import UserError
 from transforms.claim import ClaimKeeper
@@ -44,12 +45,12 @@ def _from_files(folder: RunFolder) -> Status:
     fs, path = open_storage(folder.url, folder.storage)
     with explained(folder.shown):
         fs.invalidate_cache()
-        about = read_about(fs, path) if fs.exists(f"{path}/{RUN_JSON}") else {}
+        run = read_run_record(fs, path) if fs.exists(f"{path}/{RUN_JSON}") else None
         rows = read_path(folder.url, folder.storage) if fs.exists(f"{path}/{PATH}") else []
     status: Status = {
         "run": folder.shown,
-        "complete": bool(about.get("complete")),
-        "lambdas": len(about["lambdas"]) if about.get("lambdas") else None,
+        "complete": run is not None and run.complete,
+        "lambdas": len(run.lambdas) if run and run.lambdas else None,
         "done": len(rows),
     }
     if rows:

@@ -31,7 +31,7 @@ from pipeline.driver.record import (
     now,
 )
 from transforms import UserError
-from transforms.errors import ClusterLost
+from transforms.errors import ClusterLost, SchedulerLost
 from transforms.liveness import scheduler_answers
 from transforms.secrets import make_scrubber
 
@@ -118,7 +118,7 @@ def drive(job: Job, folder: RunFolder) -> Outcome:
             outcome, message=outcome.message and scrub(outcome.message), trace=outcome.trace and scrub(outcome.trace)
         )
         _close(folder, client, key, outcome)
-        display.tell_all("ended")
+        display.end()
     finally:
         del _AT_WORK[key]
     return outcome
@@ -133,15 +133,28 @@ def _work(job: Job, folder: RunFolder, client: Client, display: EventDisplay, ke
         if record.state != SUBMITTED:
             return Outcome(CUT_OFF, lost_driver(record))
         folder.write(replace(record, state=RUNNING, started=now(), worker=where))
-        job.function(client=client, display=display, **job.arguments)
-    except Unwanted as reason:
-        return Outcome(reason.state, f"{reason}. {record.again}")
+        return _do(job, client, display, record)
     except UserError as error:
         return Outcome(FAILED, str(error), usage=True)
     except ClusterLost as error:
         return Outcome(FAILED, str(error))
     except Exception as error:
         return Outcome(FAILED, f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+
+
+def _do(job: Job, client: Client, display: EventDisplay, record: DriverRecord) -> Outcome:
+    """Do the job. That it was not wanted any more, or lost its scheduler, is no failure of its own."""
+    try:
+        job.function(client=client, display=display, **job.arguments)
+    except Unwanted as reason:
+        return Outcome(reason.state, f"{reason}. {record.again}")
+    except SchedulerLost as error:
+        return Outcome(CUT_OFF, f"{error.what}. {record.again}")
+    except Exception:
+        # When a client loses its scheduler, Dask cancels its calls, and they raise whatever they happen to raise.
+        if client.status == "running":
+            raise
+        return Outcome(CUT_OFF, f"the scheduler was lost. {record.again}", trace=traceback.format_exc())
     return Outcome(FINISHED)
 
 

@@ -18,9 +18,11 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 import solver
+from pipeline.class_weights import BALANCED, class_weights
 from pipeline.estimators.fit_memory import Ask, Fitted, fit_in_memory
-from pipeline.margins import labels_of, margins_of, probabilities_of
-from solver import DefaultOptions, SolverOptions
+from pipeline.margins import PROBABILITIES, labels_of, margins_of, probabilities_of
+from solver import ProblemOptions, find_algorithm
+from solver.options import options_of
 from transforms import Dataset, UserError, open_dataset
 from transforms.matrices import is_dask_array
 
@@ -35,22 +37,49 @@ class ConvergenceWarning(solver.ConvergenceWarning, SklearnConvergenceWarning): 
     """The fit ended before it met its tolerance; scikit-learn's filters for its own warning catch it."""
 
 
-class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Two classes, no intercept. Subclasses give the parameters, `fit` and `coef_`."""
+# What both estimators take beside λ: their names, in the order of their documentation.
+SHARED = (
+    "fit_intercept",
+    "l1_ratio",
+    "loss",
+    "positive",
+    "standardize",
+    "penalty_factors",
+    "class_weight",
+    "algorithm",
+    "tol",
+    "gap",
+    "max_rounds",
+    "subspace_memory",
+    "blocks",
+    "client",
+    "scratch",
+)
 
+
+class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Two classes. Subclasses give the parameters, `fit`, `coef_` and `intercept_`."""
+
+    fit_intercept: bool
+    l1_ratio: float
+    loss: str
+    positive: bool
+    standardize: bool
+    penalty_factors: Any
+    class_weight: Any
     algorithm: str
     tol: float
     gap: float | None
     max_rounds: int | None
     subspace_memory: int | None
     blocks: int | None
-    class_weight: Any
     client: Any
     scratch: str | None
 
     classes_: np.ndarray
     n_features_in_: int
     coef_: Any
+    intercept_: np.ndarray
 
     # --- predictions ------------------------------------------------------------------------------------------------
 
@@ -69,7 +98,7 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             _refuse_collections(X)
             X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=FLOATS, reset=False)
         row = sp.csr_array(self.coef_)
-        return margins_of(X, row.indices, row.data)
+        return margins_of(X, row.indices, row.data, float(self.intercept_[0]))
 
     def predict(self, X: Any) -> Any:
         """The likelier class of each row."""
@@ -77,11 +106,11 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Any:
         """Probabilities, a row for each example, a column for each of classes_."""
-        return probabilities_of(self.decision_function(X))
+        return probabilities_of(self.decision_function(X), self.loss)
 
     def predict_log_proba(self, X: Any) -> Any:
         """Their logarithms, which stay finite where a probability is too small for a float."""
-        return probabilities_of(self.decision_function(X), log=True)
+        return probabilities_of(self.decision_function(X), self.loss, log=True)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The accuracy. Of a data set or text, by the labels and weights in it."""
@@ -118,7 +147,7 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, **path: Any) -> Fitted:
         """Solve wherever the data are; sets classes_, n_features_in_ and what predictions from storage need."""
-        ask = Ask(self._options(), blocks=self.blocks, **path)
+        ask = Ask(self._options(), self._problem(), blocks=self.blocks, factors=self._factors(), **path)
         self._model: PathModel | None = None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", solver.ConvergenceWarning)  # said below, of any place the solver ran
@@ -132,20 +161,41 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.lambda_max_ = fitted.lambda_max
         return fitted
 
-    def _options(self) -> DefaultOptions | SolverOptions:
-        limit = {} if self.max_rounds is None else {"max_rounds": self.max_rounds}
-        if self.algorithm == "default":
-            return DefaultOptions(tol=self.tol, gap=self.gap, subspace_memory=self.subspace_memory, **limit)
-        if self.algorithm != "paper":
-            raise ValueError(f"algorithm must be 'default' or 'paper', got {self.algorithm!r}")
-        if self.gap is not None or self.subspace_memory is not None:
-            raise ValueError("gap and subspace_memory are for algorithm='default'; the paper's stops by tol")
-        return SolverOptions(tol=self.tol, **limit)
+    def _options(self) -> Any:
+        """The algorithm's options; those that it does not have must be left alone."""
+        kind = find_algorithm(self.algorithm).Options
+        known = {field.name for field in options_of(kind)}
+        asked = {name: getattr(self, name) for name in ("tol", "gap", "max_rounds", "subspace_memory")}
+        given = {name: value for name, value in asked.items() if value is not None}
+        for name in given:
+            if name not in known:
+                raise ValueError(f"{name} does not go with algorithm={self.algorithm!r}")
+        return kind(**given)
+
+    def _problem(self) -> ProblemOptions:
+        if self.loss not in PROBABILITIES:
+            raise ValueError(f"loss must be one of {', '.join(PROBABILITIES)} for two classes, got {self.loss!r}")
+        return ProblemOptions(
+            self.loss, bool(self.fit_intercept), self.l1_ratio, bool(self.positive), bool(self.standardize)
+        )
+
+    def _factors(self) -> np.ndarray | None:
+        if self.penalty_factors is None:
+            return None
+        factors = np.asarray(self.penalty_factors, dtype=np.float64)
+        if factors.ndim != 1 or not (factors >= 0).all():
+            raise ValueError("penalty_factors must be a vector of numbers >= 0, one for each feature")
+        return factors
+
+    def _check_factors(self, width: int) -> None:
+        if self.penalty_factors is not None and len(self.penalty_factors) != width:
+            raise ValueError(f"penalty_factors has {len(self.penalty_factors)} entries, but there are {width} features")
 
     def _fit_memory(self, X: Any, y: Any, sample_weight: Any, ask: Ask) -> Fitted:
         _refuse_collections(X)
         X, y = validate_data(self, X, y, accept_sparse=("csc", "csr"), dtype=FLOATS)
         signs, weights = self._encode(y, sample_weight)
+        self._check_factors(X.shape[1])
         try:
             if self.client is None:
                 return fit_in_memory(X, signs, weights, ask)
@@ -163,6 +213,7 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         if X.ndim != 2 or np.isnan(X.shape[1]):
             raise UserError("X must be a matrix whose number of columns is known")
+        self._check_factors(int(X.shape[1]))
         with client_for(self.client) as client:
             y, sizes = gather(X, y, client)
             sample_weight = None if sample_weight is None else gather(X, sample_weight, client)[0]
@@ -177,6 +228,7 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         refuse_labels(y, sample_weight, self.class_weight)
         dataset = X if isinstance(X, Dataset) else open_dataset(os.fspath(X))
+        self._check_factors(width_of(dataset))
         with client_for(self.client) as client:
             self._model = fit_dataset(dataset, ask, client)
         self.classes_, self.n_features_in_ = self._model.classes, width_of(dataset)
@@ -201,7 +253,21 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         totals = np.bincount(codes, weights, 2)
         if not (totals > 0).all():
             raise ValueError("the weights of a class are all zero; two classes are needed")
-        return signs, weights * _class_weights(self.class_weight, self.classes_, totals)[codes]
+        return signs, weights * self._class_weights(totals)[codes]
+
+    def _class_weights(self, totals: np.ndarray) -> np.ndarray:
+        """The weight of either class: 1, as given, or such that both weigh the same."""
+        asked = self.class_weight
+        if asked is None:
+            return np.ones(2)
+        if asked != BALANCED and not isinstance(asked, dict):
+            raise ValueError(f"class_weight must be None, 'balanced' or a dict, got {asked!r}")
+        if isinstance(asked, dict):
+            unknown = set(asked) - set(self.classes_.tolist())
+            if unknown:
+                raise ValueError(f"class_weight names {unknown}, but the classes are {self.classes_.tolist()}")
+            asked = {k: asked[label] for k, label in enumerate(self.classes_.tolist()) if label in asked}
+        return np.array(class_weights(asked, (0.0, 1.0), (float(totals[0]), float(totals[1]))))
 
     def _warn_unless_converged(self, fitted: Fitted) -> None:
         for row in fitted.rows:
@@ -253,18 +319,3 @@ def refuse_labels(*given: Any) -> None:
 def dense_or_sparse(row: sp.csr_array) -> Any:
     """coef_: a row, dense by scikit-learn's convention, unless it were enormous."""
     return row.toarray() if row.shape[1] <= DENSE_COLUMNS else sp.csr_matrix(row)
-
-
-def _class_weights(class_weight: Any, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """The weight of either class: 1, as given, or such that both weigh the same."""
-    if class_weight is None:
-        return np.ones(2)
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        balanced: np.ndarray = totals.sum() / (2 * totals)
-        return balanced
-    if not isinstance(class_weight, dict):
-        raise ValueError(f"class_weight must be None, 'balanced' or a dict, got {class_weight!r}")
-    unknown = set(class_weight) - set(classes.tolist())
-    if unknown:
-        raise ValueError(f"class_weight names {unknown}, but the classes are {classes.tolist()}")
-    return np.array([class_weight.get(label, 1.0) for label in classes.tolist()], dtype=np.float64)

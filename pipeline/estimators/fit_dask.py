@@ -35,10 +35,27 @@ def fit_dataset(dataset: Dataset, ask: Ask, client: Client) -> PathModel:
     with tempfile.TemporaryDirectory(prefix="dglmnet-") as folder:
         run = str(Path(folder) / "run")
         try:
-            fit_path(dataset, run, options=ask.options, path=path, blocks=ask.blocks, client=client)
+            fit_path(
+                dataset,
+                run,
+                options=ask.options,
+                problem=ask.problem,
+                penalty_factors=_by_id(dataset, ask),
+                path=path,
+                blocks=ask.blocks,
+                client=client,
+            )
         except ClusterLost as error:
             raise type(error)(error.what, "Fit again, or use pipeline.fit_path, which keeps every λ") from error
         return replace(PathModel.load(run), url=dataset.name)
+
+
+def _by_id(dataset: Dataset, ask: Ask) -> dict[int, float] | None:
+    """Penalty factors by feature id."""
+    if ask.factors is None:
+        return None
+    base = dataset.record.index_base
+    return {int(j) + base: float(ask.factors[j]) for j in np.flatnonzero(ask.factors != 1.0)}
 
 
 def fitted_of(model: PathModel, width: int) -> Fitted:
@@ -46,7 +63,8 @@ def fitted_of(model: PathModel, width: int) -> Fitted:
     sign = 1.0 if model.label_map["+1"] > model.label_map["-1"] else -1.0
     columns = model.features - model.index_base
     coefs = sp.csr_array((sign * model.weights, columns, model.starts), shape=(len(model), width))
-    return Fitted(model.path, coefs, model.about["lambda_max"])
+    rows = [row | {"intercept": sign * (row["intercept"] or 0.0)} for row in model.path]
+    return Fitted(rows, coefs, model.about["lambda_max"])
 
 
 def width_of(dataset: Dataset) -> int:

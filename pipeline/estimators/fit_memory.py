@@ -15,20 +15,21 @@ from threadpoolctl import threadpool_limits
 from pipeline.run import path_row
 from solver import (
     Block,
+    Coefficients,
     Columns,
-    DefaultOptions,
     Examples,
+    PathStart,
+    ProblemOptions,
     Solution,
-    SolverOptions,
     ThreadBlocks,
-    certified_path,
     falling,
     lambda_grid,
-    lambda_max,
+    make_problem,
+    null_model,
     solve_path,
+    with_intercept,
 )
 from solver.columns import DENSE_AT
-from solver.kernels import DENSE
 from transforms import UserError
 from transforms.matrices import TOO_LARGE, to_float32
 
@@ -40,13 +41,19 @@ ONE_BLAS_THREAD = 5_000_000
 
 @dataclass(frozen=True)
 class Ask:
-    """Which λ to solve for (a list, or a grid down from λmax), and how."""
+    """Which λ to solve for (a list, or a grid down from λmax), and how.
 
-    options: DefaultOptions | SolverOptions
+    factors: of the penalty, by column. start: coefficients and intercept to begin at, in memory only.
+    """
+
+    options: Any  # an algorithm's own
+    problem: ProblemOptions
     lambdas: tuple[float, ...] | None
     length: int = 20
     ratio: float = 0.5
     blocks: int | None = None
+    factors: np.ndarray | None = None
+    start: tuple[np.ndarray, float] | None = None
 
     def grid(self, largest: float) -> list[float]:
         if self.lambdas is not None:
@@ -56,24 +63,24 @@ class Ask:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A path: rows as those of path.parquet, and coefficients, λ × columns."""
+    """A path: rows as those of path.parquet, and coefficients, λ × columns. Intercepts are in the rows."""
 
     rows: list[dict[str, Any]]
     coefs: sp.csr_array
     lambda_max: float
 
 
-def fit_in_memory(X: Any, signs: np.ndarray, weights: np.ndarray | None, ask: Ask) -> Fitted:
-    """Solve for labels -1/+1. X: numpy or scipy sparse; its values are rounded to float32."""
-    examples = Examples.of(signs, weights)
+def fit_in_memory(X: Any, targets: np.ndarray, weights: np.ndarray | None, ask: Ask) -> Fitted:
+    """Solve for labels -1/+1, or for numbers. X: numpy or scipy sparse; its values are rounded to float32."""
+    examples = Examples.of(targets, weights, ask.problem.loss)
     with _calm_blas(X), _blocks(X, examples, ask.blocks) as blocks:
-        largest = lambda_max(blocks, examples)
-        lambdas = ask.grid(largest)
-        if isinstance(ask.options, DefaultOptions):
-            solutions = list(certified_path(blocks, examples, lambdas, ask.options, largest=largest))
-        else:
-            solutions = list(solve_path(blocks, examples, lambdas, ask.options, largest=largest))
-    return Fitted([path_row(one) for one in solutions], _stacked(solutions, X.shape[1]), largest)
+        problem = make_problem(blocks, examples, ask.problem, factors=ask.factors)
+        null = null_model(blocks, problem)
+        start = PathStart()
+        if ask.start is not None:
+            start = PathStart(betas=(with_intercept(problem, Coefficients.from_dense(ask.start[0]), ask.start[1]),))
+        solutions = list(solve_path(blocks, problem, ask.grid(null.lambda_max), ask.options, null=null, start=start))
+    return Fitted([path_row(one) for one in solutions], _stacked(solutions, X.shape[1]), null.lambda_max)
 
 
 def _calm_blas(X: Any) -> Any:
@@ -95,7 +102,7 @@ def _blocks(X: Any, examples: Examples, count: int | None) -> ThreadBlocks:
         return ThreadBlocks.from_csc(matrix, examples, _count(count, matrix.nnz, X.shape[1]))
     rows = _transposed(X)
     cuts = np.linspace(0, len(rows), _count(count, rows.size, len(rows)) + 1).astype(int).tolist()
-    return ThreadBlocks([Block([_dense(rows[lo:hi])], hi - lo, examples) for lo, hi in pairwise(cuts)])
+    return ThreadBlocks([Block([Columns.from_rows(rows[lo:hi])], hi - lo, examples) for lo, hi in pairwise(cuts)])
 
 
 def _count(asked: int | None, nnz: int, width: int) -> int:
@@ -113,10 +120,3 @@ def _transposed(X: np.ndarray) -> np.ndarray:
     if not np.isfinite(rows).all():
         raise UserError(TOO_LARGE)
     return rows
-
-
-def _dense(rows: np.ndarray) -> Columns:
-    """Columns without lists of positions: what the solver makes of columns that are mostly nonzero."""
-    count, n = rows.shape
-    kind, indptr = np.full(count, DENSE, np.uint8), np.zeros(count + 1, np.int64)
-    return Columns(n, kind, indptr, np.empty(0, np.int32), np.empty(0, np.float32), rows)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from pipeline.estimators.base import L1Classifier, dense_or_sparse, is_source, refuse_labels
+from pipeline.estimators.base import SHARED, L1Classifier, dense_or_sparse, is_source, refuse_labels
 from pipeline.estimators.single import L1LogisticRegression
 
 
@@ -27,7 +27,8 @@ class L1LogisticRegressionPath(L1Classifier):
     path_ratio : float, default=0.5
     lambda_index : int, default=-1
         Which λ predicts, until `select` chooses another: counted from the largest λ; -1 is the smallest.
-    algorithm, tol, gap, max_rounds, subspace_memory, blocks, class_weight, client, scratch
+    fit_intercept, l1_ratio, loss, positive, standardize, penalty_factors, class_weight, algorithm, tol, gap, \
+max_rounds, subspace_memory, blocks, client, scratch
         As for L1LogisticRegression; max_rounds is for each λ.
 
     Attributes
@@ -35,6 +36,7 @@ class L1LogisticRegressionPath(L1Classifier):
     lambdas_ : ndarray of shape (n_lambdas,)
         Falling.
     coefs_ : scipy.sparse.csr_array of shape (n_lambdas, n_features)
+    intercepts_ : ndarray of shape (n_lambdas,)
     objectives_, gaps_, relative_gaps_, n_nonzeros_ : ndarray of shape (n_lambdas,)
     n_iter_ : ndarray of shape (n_lambdas,)
         Passes over the data.
@@ -65,13 +67,19 @@ class L1LogisticRegressionPath(L1Classifier):
         path_length: int = 20,
         path_ratio: float = 0.5,
         lambda_index: int = -1,
+        fit_intercept: bool = True,
+        l1_ratio: float = 1.0,
+        loss: str = "logistic",
+        positive: bool = False,
+        standardize: bool = False,
+        penalty_factors: Any = None,
+        class_weight: Any = None,
         algorithm: str = "default",
         tol: float = 1e-4,
         gap: float | None = None,
         max_rounds: int | None = None,
         subspace_memory: int | None = None,
         blocks: int | None = None,
-        class_weight: Any = None,
         client: Any = None,
         scratch: str | None = None,
     ) -> None:
@@ -79,13 +87,19 @@ class L1LogisticRegressionPath(L1Classifier):
         self.path_length = path_length
         self.path_ratio = path_ratio
         self.lambda_index = lambda_index
+        self.fit_intercept = fit_intercept
+        self.l1_ratio = l1_ratio
+        self.loss = loss
+        self.positive = positive
+        self.standardize = standardize
+        self.penalty_factors = penalty_factors
+        self.class_weight = class_weight
         self.algorithm = algorithm
         self.tol = tol
         self.gap = gap
         self.max_rounds = max_rounds
         self.subspace_memory = subspace_memory
         self.blocks = blocks
-        self.class_weight = class_weight
         self.client = client
         self.scratch = scratch
 
@@ -98,6 +112,7 @@ class L1LogisticRegressionPath(L1Classifier):
         fitted = self._fit(X, y, sample_weight, **path)
         self.path_ = fitted.rows
         self.coefs_ = fitted.coefs
+        self.intercepts_ = np.array([row["intercept"] for row in self.path_])
         self.lambdas_, self.objectives_, self.gaps_ = (
             np.array([row[name] for row in self.path_]) for name in ("lambda", "objective", "gap")
         )
@@ -116,7 +131,7 @@ class L1LogisticRegressionPath(L1Classifier):
         """The model of one λ, fitted."""
         check_is_fitted(self)
         k = self._counted(lambda_index, len(self.path_))
-        shared = {name: value for name, value in self.get_params().items() if name in _SHARED}
+        shared = {name: value for name, value in self.get_params().items() if name in SHARED}
         model = L1LogisticRegression(float(self.lambdas_[k]), **shared)
         for name in ("classes_", "n_features_in_", "feature_names_in_", "lambda_max_", "_model"):
             if hasattr(self, name):
@@ -139,7 +154,7 @@ class L1LogisticRegressionPath(L1Classifier):
             raise ValueError(f"y has labels {sorted(strange)}, but the classes are {self.classes_.tolist()}")
         signs = np.where(labels == self.classes_[1], 1.0, -1.0)
         for row, of_one in zip(self.path_, margins, strict=True):
-            row |= metrics_of(np.asarray(of_one), signs, weights)
+            row |= metrics_of(np.asarray(of_one), signs, weights, loss=self.loss)
         best = best_of(self.path_, metric)
         if best is None:
             raise ValueError(f"{metric} is not defined on these data: they have one class only")
@@ -161,7 +176,7 @@ class L1LogisticRegressionPath(L1Classifier):
 
     def _choose(self, lambda_index: int) -> Self:
         self.lambda_index_ = self._index = self._counted(lambda_index, len(self.path_))
-        self.coef_, self.intercept_ = dense_or_sparse(self.coefs_[[self._index]]), np.zeros(1)
+        self.coef_, self.intercept_ = dense_or_sparse(self.coefs_[[self._index]]), self.intercepts_[[self._index]]
         return self
 
     @staticmethod
@@ -170,6 +185,3 @@ class L1LogisticRegressionPath(L1Classifier):
         if not -length <= lambda_index < length:
             raise ValueError(f"λ index {lambda_index}, but the path has {length}: 0 to {length - 1}")
         return int(lambda_index) % length
-
-
-_SHARED = ("algorithm", "tol", "gap", "max_rounds", "subspace_memory", "blocks", "class_weight", "client", "scratch")

@@ -13,16 +13,29 @@ from pipeline.estimators.base import L1Classifier, dense_or_sparse
 class L1LogisticRegression(L1Classifier):
     """L1-regularised logistic regression for two classes, with a certificate of how good the result is.
 
-    Minimises Σᵢ log(1 + exp(−yᵢ βᵀxᵢ)) + λ‖β‖₁: the *sum* over examples, so λ is 1/C of scikit-learn's
-    LogisticRegression(l1_ratio=1, solver="liblinear", fit_intercept=False).
-
-    There is no intercept. A constant column stands in for one, penalised as any other column is; a large constant
-    (say 100) makes the penalty on it small. Values of X are rounded to float32; those beyond it are refused.
+    Minimises Σᵢ log(1 + exp(−yᵢ (βᵀxᵢ + b))) + λ‖β‖₁: the *sum* over examples, so λ is 1/C of scikit-learn's
+    LogisticRegression(l1_ratio=1, solver="saga"). The intercept b is not penalised. Values of X are rounded to float32;
+    those beyond it are refused.
 
     Parameters
     ----------
-    lam : float, default=1.0
-        λ. From `lambda_max_` on, all coefficients are zero.
+    lam : float, default=None
+        λ; 1 by default. From `lambda_max_` on, all coefficients are zero.
+    C : float, default=None
+        1/λ, as in scikit-learn: give either.
+    fit_intercept : bool, default=True
+    l1_ratio : float, default=1.0
+        ρ of the elastic net λ(ρ‖β‖₁ + (1 − ρ)/2 ‖β‖²), above 0 and at most 1.
+    loss : {"logistic", "probit"}, default="logistic"
+    positive : bool, default=False
+        Allow no coefficient below 0.
+    standardize : bool, default=False
+        Penalise features as if each had standard deviation 1; coefficients stay on the scale of X. Constant features
+        are left out.
+    penalty_factors : vector of numbers >= 0, one for each feature, default=None
+        What the penalty of each feature is multiplied by: 0 leaves it unpenalised, infinity leaves the feature out.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes; "balanced" lets both weigh the same.
     algorithm : {"default", "paper"}, default="default"
         Subspace search with a certificate, or d-GLMNET exactly as published.
     tol : float, default=1e-4
@@ -35,8 +48,8 @@ class L1LogisticRegression(L1Classifier):
         Bytes that the columns of the search may take; by default a quarter of the memory available.
     blocks : int, default=None
         Feature blocks, M of the paper; by default one for each core or thread of the cluster that has enough to do.
-    class_weight : dict or "balanced", default=None
-        Weights of the classes; "balanced" lets both weigh the same.
+    warm_start : bool, default=False
+        Begin at the coefficients of the last fit, where X is in memory and has as many columns.
     client : distributed.Client, default=None
         Where to fit. By default arrays in memory are fitted in this process, without a cluster; dask arrays and data
         sets on the current client's cluster or, if there is none, on one embedded in this process for the time of the
@@ -51,7 +64,6 @@ class L1LogisticRegression(L1Classifier):
         Coefficients; sparse after `sparsify()`, and where there are more than 2²⁴ features.
     sparse_coef_ : scipy.sparse.csr_array of shape (1, n_features)
     intercept_ : ndarray of shape (1,)
-        Always 0.
     classes_ : ndarray of shape (2,)
     objective_ : float
         The sum above at `coef_`.
@@ -70,7 +82,7 @@ class L1LogisticRegression(L1Classifier):
     --------
     >>> from pipeline import L1LogisticRegression
     >>> X = [[2.0, 0.0, 1.0], [1.0, 0.5, 0.0], [-1.0, 0.0, 1.0], [-2.0, 0.5, 0.0]]
-    >>> model = L1LogisticRegression(lam=0.5, gap=1e-6).fit(X, ["yes", "yes", "no", "no"])
+    >>> model = L1LogisticRegression(C=2, gap=1e-6).fit(X, ["yes", "yes", "no", "no"])
     >>> model.coef_.round(2)
     array([[1.59, 0.  , 0.  ]])
     >>> model.predict([[3.0, 0.0, 0.0]])
@@ -82,26 +94,42 @@ class L1LogisticRegression(L1Classifier):
 
     def __init__(
         self,
-        lam: float = 1.0,
+        lam: float | None = None,
         *,
+        C: float | None = None,
+        fit_intercept: bool = True,
+        l1_ratio: float = 1.0,
+        loss: str = "logistic",
+        positive: bool = False,
+        standardize: bool = False,
+        penalty_factors: Any = None,
+        class_weight: Any = None,
         algorithm: str = "default",
         tol: float = 1e-4,
         gap: float | None = None,
         max_rounds: int | None = None,
         subspace_memory: int | None = None,
         blocks: int | None = None,
-        class_weight: Any = None,
+        warm_start: bool = False,
         client: Any = None,
         scratch: str | None = None,
     ) -> None:
         self.lam = lam
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.l1_ratio = l1_ratio
+        self.loss = loss
+        self.positive = positive
+        self.standardize = standardize
+        self.penalty_factors = penalty_factors
+        self.class_weight = class_weight
         self.algorithm = algorithm
         self.tol = tol
         self.gap = gap
         self.max_rounds = max_rounds
         self.subspace_memory = subspace_memory
         self.blocks = blocks
-        self.class_weight = class_weight
+        self.warm_start = warm_start
         self.client = client
         self.scratch = scratch
 
@@ -120,13 +148,29 @@ class L1LogisticRegression(L1Classifier):
         sample_weight : vector of weights ≥ 0, dask or not, default=None
             None for a data set, which holds its weights.
         """
-        fitted = self._fit(X, y, sample_weight, lambdas=(self.lam,))
+        fitted = self._fit(X, y, sample_weight, lambdas=(self._lambda(),), start=self._start(X))
         return self._take(fitted.rows[0], fitted.coefs)
+
+    def _lambda(self) -> float:
+        if self.C is None:
+            return 1.0 if self.lam is None else self.lam
+        if self.lam is not None:
+            raise ValueError("give lam or C, which is 1/lam, not both")
+        if not self.C > 0:
+            raise ValueError(f"C must be > 0, got {self.C}")
+        return 1.0 / self.C
+
+    def _start(self, X: Any) -> tuple[np.ndarray, float] | None:
+        """Where a warm start begins."""
+        known = hasattr(self, "coef_") and getattr(X, "shape", (0, 0))[1:] == (self.coef_.shape[1],)
+        if not (self.warm_start and known):
+            return None
+        return self.sparse_coef_.toarray()[0], float(self.intercept_[0])
 
     def _take(self, row: dict[str, Any], coefficients: sp.csr_array) -> Self:
         """The attributes of one λ."""
         self.coef_ = dense_or_sparse(coefficients)
-        self.intercept_ = np.zeros(1)
+        self.intercept_ = np.array([row["intercept"]])
         self.objective_, self.gap_ = row["objective"], row["gap"]
         self.relative_gap_ = self.gap_ / self.objective_ if self.objective_ else 0.0
         self.converged_ = row["converged"]

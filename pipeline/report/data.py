@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.metrics import metric_names
 from pipeline.model import PathModel, best_of
-from pipeline.stored import METRICS, read_trace
+from pipeline.run_record import RunRecord
+from pipeline.stored import read_trace
 from transforms.storage import StorageOptions, open_storage
 
 SMALLEST_GAP = 1e-16  # where a gap of 0 is drawn on a logarithmic axis, if no other is there to go by
@@ -24,8 +26,9 @@ class RunData:
     names: dict[int, str]  # feature id -> name
 
     @property
-    def about(self) -> dict[str, Any]:
-        return self.model.about
+    def record(self) -> RunRecord:
+        """run.json."""
+        return self.model.record
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -33,32 +36,31 @@ class RunData:
 
     @property
     def complete(self) -> bool:
-        return bool(self.about.get("complete"))
+        return self.record.complete
 
     @property
     def planned(self) -> int | None:
         """How many λ the run is to have, once that is known."""
-        lambdas = self.about.get("lambdas")
-        return len(lambdas) if lambdas else None
+        return len(self.record.lambdas) if self.record.lambdas else None
 
     @property
     def lambda_max(self) -> float | None:
-        return self.about.get("lambda_max")
+        return self.record.lambda_max
 
     @property
     def metrics(self) -> list[str]:
         """Those that an evaluation stored; none if there was no evaluation."""
-        return [name for name in METRICS if any(row.get(name) is not None for row in self.rows)]
+        names = metric_names(self.record.label_kind)
+        return [name for name in names if any(row.get(name) is not None for row in self.rows)]
 
     @property
     def metric(self) -> str | None:
         """What the best is best by: what the evaluation was asked for, where it is defined."""
-        asked = self.about.get("evaluation", {}).get("metric", METRICS[0])
-        return asked if asked in self.metrics else next(iter(self.metrics), None)
+        return self.model.metric if self.model.metric in self.metrics else next(iter(self.metrics), None)
 
     @property
     def best(self) -> int | None:
-        return best_of(self.rows, self.metric) if self.metric else None
+        return best_of(self.rows, self.metric, self.record.label_kind) if self.metric else None
 
     @property
     def featured(self) -> int:
@@ -68,7 +70,7 @@ class RunData:
     @property
     def searches(self) -> str:
         """What the driver does between two sweeps of the blocks."""
-        return "line search" if self.about["options"].get("algorithm") == "paper" else "subspace search"
+        return "line search" if self.record.options.get("algorithm") == "paper" else "subspace search"
 
     def name_of(self, feature: int) -> str:
         return self.names.get(feature, f"feature {feature}")

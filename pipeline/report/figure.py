@@ -145,7 +145,7 @@ def add_hover(plot: Any, tooltip: str, mode: str, only: int | None = None) -> No
 
 
 def path_tooltip(data: RunData, metrics: list[str]) -> str:
-    rows = [(fmt.METRIC_NAMES[name], f"@{name}_text") for name in metrics]
+    rows = [(fmt.metric_title(name), f"@{name}_text") for name in metrics]
     return tooltip_of(
         "model @index", [*rows, ("nonzeros", "@nonzeros{0,0}"), ("λ", "@lambda_text"), ("relative gap", "@gap_text")]
     )

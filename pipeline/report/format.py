@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from pipeline.metrics import find_metric
 from pipeline.report.data import halvings
 
-METRIC_NAMES = {"auprc": "AUPRC", "auc": "AUC", "log_loss": "Log-loss", "accuracy": "Accuracy"}
 NOTHING = "–"
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
@@ -47,6 +47,10 @@ def percent(share: float | None) -> str:
         return "< 0.001\u00a0%"
     digits = 0 if value == 0 or value >= 10 else min(3, 1 - math.floor(math.log10(value)))
     return f"{value:.{digits}f}\u00a0%"
+
+
+def metric_title(name: str) -> str:
+    return find_metric(name).title
 
 
 def metric(value: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d, Span
 
+from pipeline.metrics import Metric, metrics_for
 from pipeline.report import format as fmt
 from pipeline.report.data import RunData, above_zero, relative_gap, rounds_of, strongest, weights_along
 from pipeline.report.figure import (
@@ -71,77 +72,82 @@ def make_sections(data: RunData) -> list[Section]:
 
 
 def plot_quality_by_size(data: RunData, source: ColumnDataSource) -> Plot | None:
-    """Test AUPRC against nonzeros: the paper's Figure 1."""
-    if "auprc" not in data.metrics:
+    """Test AUPRC against nonzeros: the paper's Figure 1. For labels of another kind, the first metric of that kind."""
+    shown = metrics_for(data.record.label_kind)[0]
+    if shown.name not in data.metrics:
         return None
     sizes = [row["nonzeros"] for row in data.rows]
-    plot = new_figure("features with a weight", "AUPRC", x_log=True)
+    plot = new_figure("features with a weight", shown.title, x_log=True)
     count_on(plot.xaxis[0], sizes)
     plot.y_range.default_span = 0.2  # of a single model
-    draw_line(plot, source, "size", "auprc", Series("auprc", "AUPRC", "--s0"))
-    ring_best(plot, data, source, "size", "auprc")
-    add_hover(plot, path_tooltip(data, ["auprc"]), "mouse")
-    values = _known(data, "auprc")
-    best = max(values, key=lambda pair: pair[1])
+    draw_line(plot, source, "size", shown.name, Series(shown.name, shown.title, "--s0"))
+    ring_best(plot, data, source, "size", shown.name)
+    add_hover(plot, path_tooltip(data, [shown.name]), "mouse")
+    values = _known(data, shown)
+    best, superlative = _best_value(values, shown), "highest" if shown.higher_is_better else "lowest"
     return Plot(
         "figure1",
-        "Test AUPRC by number of features",
-        "A point is a model: the higher the better, the further left the simpler.",
-        f"Test AUPRC against the number of features with a weight, for {fmt.count(len(values), 'model')}. From "
+        f"Test {shown.label} by number of features",
+        f"A point is a model: the {'higher' if shown.higher_is_better else 'lower'} the better, the further left the "
+        "simpler.",
+        f"Test {shown.label} against the number of features with a weight, for {fmt.count(len(values), 'model')}. From "
         f"{fmt.metric(values[0][1])} with {sizes[values[0][0]]:,} to {fmt.metric(values[-1][1])} with "
-        f"{sizes[values[-1][0]]:,} features; highest {fmt.metric(best[1])} with {sizes[best[0]]:,}.",
+        f"{sizes[values[-1][0]]:,} features; {superlative} {fmt.metric(best[1])} with {sizes[best[0]]:,}.",
         plot,
-        [Series("auprc", "models, λ falling", "--s0"), Series("best", _best_label(data), "--s1", "ring")],
+        [Series(shown.name, "models, λ falling", "--s0"), Series("best", _best_label(data, shown), "--s1", "ring")],
     )
 
 
-def _best_label(data: RunData) -> str:
-    return "best model" if data.metric == "auprc" else f"best by {fmt.METRIC_NAMES[data.metric or 'auprc']}"
+def _best_label(data: RunData, shown: Metric) -> str:
+    by = data.metric or shown.name
+    return "best model" if by == shown.name else f"best by {fmt.metric_title(by)}"
 
 
 def plot_quality(data: RunData, source: ColumnDataSource, lambdas: Range1d) -> list[Plot]:
-    """Metrics along λ: those where 1 is perfect together, log-loss by itself."""
-    shares: list[str] = [name for name in ("auprc", "auc", "accuracy") if name in data.metrics]
+    """Metrics along λ: shares, of which 1 is perfect, together; every other one, such as the log-loss, by itself."""
+    known = [metric for metric in metrics_for(data.record.label_kind) if metric.name in data.metrics]
+    shares = [metric for metric in known if metric.is_share and metric.higher_is_better]
     plots = []
     if shares:
         plots.append(_quality_plot(data, source, lambdas, shares, "quality", "Test quality along the path"))
-    if "log_loss" in data.metrics:
-        plots.append(_quality_plot(data, source, lambdas, ["log_loss"], "logloss", "Test log-loss along the path"))
+    for metric in known:
+        if metric not in shares:
+            key, title = metric.name.replace("_", ""), f"Test {metric.label} along the path"
+            plots.append(_quality_plot(data, source, lambdas, [metric], key, title))
     return plots
 
 
 def _quality_plot(
-    data: RunData, source: ColumnDataSource, lambdas: Range1d, metrics: list[str], key: str, title: str
+    data: RunData, source: ColumnDataSource, lambdas: Range1d, metrics: list[Metric], key: str, title: str
 ) -> Plot:
-    names = [fmt.METRIC_NAMES[name] for name in metrics]
-    plot = new_lambda_figure(data, lambdas, names[0] if len(names) == 1 else "")
-    first = 0 if len(metrics) > 1 else 3
+    plot = new_lambda_figure(data, lambdas, metrics[0].title if len(metrics) == 1 else "")
+    styles = range(len(metrics)) if len(metrics) > 1 else [3]
     series = [
-        Series(name, fmt.METRIC_NAMES[name], f"--s{first + k}", MARKERS[first + k]) for k, name in enumerate(metrics)
+        Series(one.name, one.title, f"--s{k % COLOURS}", MARKERS[k % COLOURS], dashed=k >= COLOURS)
+        for k, one in zip(styles, metrics, strict=True)
     ]
     plot.y_range.default_span = 0.2  # of a single model
     for one in series:
         draw_line(plot, source, "lambda", one.key, one)
     mark_best(plot, data)
-    add_hover(plot, path_tooltip(data, metrics), "vline", only=1)
-    lower = metrics == ["log_loss"]
-    better = "lower" if lower else "higher"
+    add_hover(plot, path_tooltip(data, [one.name for one in metrics]), "vline", only=1)
+    better = "higher" if metrics[0].higher_is_better else "lower"
     return Plot(
         key,
         title,
         f"The penalty falls from left to right; {better} is better. {_best_words(data)}".strip(),
-        " ".join(_spread(data, name, lower=lower) for name in metrics),
+        " ".join(_spread(data, one) for one in metrics),
         plot,
         series if len(series) > 1 else [],
     )
 
 
-def _spread(data: RunData, name: str, *, lower: bool) -> str:
+def _spread(data: RunData, metric: Metric) -> str:
     """Where a metric begins, ends, and is best."""
-    values = _known(data, name)
-    best = (min if lower else max)(values, key=lambda pair: pair[1])
+    values = _known(data, metric)
+    best = _best_value(values, metric)
     return (
-        f"{fmt.METRIC_NAMES[name]} from {fmt.metric(values[0][1])} at λ = "
+        f"{metric.title} from {fmt.metric(values[0][1])} at λ = "
         f"{fmt.number(data.rows[values[0][0]]['lambda'])} to {fmt.metric(values[-1][1])} at λ = "
         f"{fmt.number(data.rows[values[-1][0]]['lambda'])}, best {fmt.metric(best[1])} at model {best[0]}."
     )
@@ -264,7 +270,7 @@ def _gap_plot(data: RunData, columns: dict[str, list[Any]], gaps: list[float | N
     plot = new_figure("round, counted over all λ", "relative gap", y_log=True)
     _round_lines(plot, columns, "gap", "--s1", joined=False)
     add_hover(plot, _round_tooltip(), "mouse")
-    options = data.about["options"]
+    options = data.record.options
     limit = options.get("gap") or options.get("max_gap")
     asked = ""
     if limit:
@@ -351,7 +357,7 @@ def plot_stages(data: RunData) -> Plot:
     bars.tags = ["--s2", "stage"]
     add_hover(plot, tooltip_of("@stage", [("time", "@text")]), "mouse")
     listed = ", ".join(f"{name} {fmt.duration(seconds)}" for name, seconds in stages.items())
-    told = "fit" in (data.about.get("seconds") or {})
+    told = "fit" in data.record.seconds
     return Plot(
         "stages",
         "Time of each stage",
@@ -390,9 +396,13 @@ def _path_source(data: RunData) -> ColumnDataSource:
     return ColumnDataSource(columns)
 
 
-def _known(data: RunData, name: str) -> list[tuple[int, float]]:
+def _known(data: RunData, metric: Metric) -> list[tuple[int, float]]:
     """The models that have a metric, and its values."""
-    return [(k, row[name]) for k, row in enumerate(data.rows) if row.get(name) is not None]
+    return [(k, row[metric.name]) for k, row in enumerate(data.rows) if row.get(metric.name) is not None]
+
+
+def _best_value(values: list[tuple[int, float]], metric: Metric) -> tuple[int, float]:
+    return (max if metric.higher_is_better else min)(values, key=lambda pair: pair[1])
 
 
 def _best_words(data: RunData) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.report.data import RunData, relative_gap, strongest, weights_along
-from pipeline.report.format import METRIC_NAMES, NOTHING, fraction, metric, number, percent, short
+from pipeline.report.format import NOTHING, fraction, metric, metric_title, number, percent, short
 from pipeline.report.words import lambda_text
 from transforms.storage import redact
 
@@ -31,7 +31,7 @@ def search_share(row: dict[str, Any]) -> float | None:
 
 def path_columns(data: RunData) -> list[str]:
     columns = ["Model", "λ", "of λmax", "Nonzeros", "Rounds", "Seconds", "Search", "Objective", "Rel. gap"]
-    return columns + [METRIC_NAMES[name] for name in data.metrics]
+    return columns + [metric_title(name) for name in data.metrics]
 
 
 def path_cells(data: RunData, row: dict[str, Any]) -> list[Cell]:
@@ -65,53 +65,47 @@ def feature_rows(data: RunData) -> list[list[str]]:
 
 
 def data_pairs(data: RunData) -> list[Pair]:
-    about = data.about["dataset"]
-    labels = about["label_map"]
-    pairs = [("Data set", redact(str(about.get("path", NOTHING))))]
-    for key, label in (
-        ("examples", "Examples"),
-        ("features", "Features"),
-        ("nnz", "Nonzeros"),
-        ("partitions", "Parts"),
-    ):
-        if key in about:
-            pairs.append((label, f"{about[key]:,}"))
-    if about.get("hold_out"):
-        pairs.append(("Held out of the text", percent(about["hold_out"])))
-    pairs.append(("Labels", f"{labels['+1']:g} is +1, {labels['-1']:g} is −1"))
-    pairs.append(("Feature ids count from", str(about["index_base"])))
-    if "sha256" in about:
-        pairs.append(("SHA-256", str(about["sha256"])))
-    return pairs
+    about = data.record.dataset
+    counts = (
+        ("Examples", about.examples),
+        ("Features", about.features),
+        ("Nonzeros", about.nnz),
+        ("Parts", about.partitions),
+    )
+    pairs = [("Data set", redact(about.path))]
+    pairs += [(label, f"{amount:,}") for label, amount in counts if amount is not None]
+    if about.hold_out:
+        pairs.append(("Held out of the text", percent(about.hold_out)))
+    pairs.append(("Labels", f"{about.label_map.positive:g} is +1, {about.label_map.negative:g} is −1"))
+    pairs.append(("Feature ids count from", str(about.index_base)))
+    return [*pairs, ("SHA-256", about.sha256)]
 
 
 def option_pairs(data: RunData) -> list[Pair]:
-    pairs = [(name.replace("_", " "), _plain(value)) for name, value in data.about["options"].items()]
-    blocks = data.about.get("blocks")
-    if blocks:
-        pairs = [pair for pair in pairs if pair[0] != "blocks"] + [("blocks", str(len(blocks)))]
+    pairs = [(name.replace("_", " "), _plain(value)) for name, value in data.record.options.items()]
+    if data.record.blocks:
+        pairs = [pair for pair in pairs if pair[0] != "blocks"] + [("blocks", str(len(data.record.blocks)))]
     if data.lambda_max is not None:
         pairs.append(("λmax", number(data.lambda_max)))
     return pairs
 
 
 def evaluation_pairs(data: RunData) -> list[Pair]:
-    about = data.about.get("evaluation")
-    if not about or not data.metrics:
+    about = data.record.evaluation
+    if about is None or not data.metrics:
         return []
-    pairs = [("Test data", redact(str(source.get("path", NOTHING)))) for source in about.get("inputs", [])]
-    known = [(label, about.get(key)) for key, label in (("examples", "Examples"), ("nonzeros", "Nonzeros"))]
-    pairs += [(label, f"{amount:,}") for label, amount in known if amount is not None]
-    if about.get("unseen_nonzeros") is not None and about.get("nonzeros"):
-        pairs.append(("Of features unseen in training", percent(about["unseen_nonzeros"] / about["nonzeros"])))
-    if about.get("held_out"):
-        pairs.append(("Only what was held out", percent(about["held_out"])))
-    pairs.append(("Weighted", "yes" if about.get("weighted") else "no"))
-    return [*pairs, ("Best by", METRIC_NAMES.get(about.get("metric"), NOTHING))]
+    pairs = [("Test data", redact(source["path"])) for source in about.inputs]
+    pairs += [("Examples", f"{about.examples:,}"), ("Nonzeros", f"{about.nonzeros:,}")]
+    if about.unseen_nonzeros is not None and about.nonzeros:
+        pairs.append(("Of features unseen in training", percent(about.unseen_nonzeros / about.nonzeros)))
+    if about.held_out:
+        pairs.append(("Only what was held out", percent(about.held_out)))
+    pairs.append(("Weighted", "yes" if about.weighted else "no"))
+    return [*pairs, ("Best by", metric_title(about.metric))]
 
 
 def version_pairs(data: RunData) -> list[Pair]:
-    return [(name, str(value)) for name, value in data.about.get("versions", {}).items()]
+    return list((data.record.versions or {}).items())
 
 
 def _plain(value: Any) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.report.data import RunData, relative_gap
-from pipeline.report.format import METRIC_NAMES, count, duration, lambda_hint, metric, number, percent
+from pipeline.report.format import count, duration, lambda_hint, metric, metric_title, number, percent
 from transforms.storage import redact
 
 
@@ -37,7 +37,7 @@ def lambda_text(data: RunData, row: dict[str, Any]) -> str:
 
 def title_of(data: RunData) -> str:
     """The data set's name, without its folders; the run's, where the data set lies in the run's folder."""
-    folder, _, name = redact(str(data.about["dataset"].get("path", ""))).rstrip("/").rpartition("/")
+    folder, _, name = redact(data.record.dataset.path).rstrip("/").rpartition("/")
     run = data.model.name.rstrip("/").rpartition("/")[2]
     return run if folder.rpartition("/")[2] == run else name or "data set"
 
@@ -48,11 +48,9 @@ def summary(data: RunData) -> list[str]:
 
 
 def _what_was_done(data: RunData) -> str:
-    about = data.about["dataset"]
+    trained_on = data.record.dataset
     models = len(data.rows)
-    data_words = "the training data"
-    if "examples" in about and "features" in about:
-        data_words = f"{count(about['examples'], 'example')} with {count(about['features'], 'feature')}"
+    data_words = f"{count(trained_on.examples, 'example')} with {count(trained_on.features, 'feature')}"
     done = f"This run trained {count(models, 'model')} on {data_words}."
     if models == 1:
         return done
@@ -64,15 +62,15 @@ def _what_is_best(data: RunData) -> str:
     uses = f"{count(row['nonzeros'], 'feature')}{_of_all(data, row)}"
     if data.best is None or data.metric is None:
         return f"No test data have been scored yet. The last model, number {row['index']}, uses {uses}."
-    tested = data.about.get("evaluation", {}).get("examples")
-    where = "" if tested is None else f" on {count(tested, 'test example')}"
-    name = METRIC_NAMES[data.metric]
+    judged = data.record.evaluation
+    where = "" if judged is None else f" on {count(judged.examples, 'test example')}"
+    name = metric_title(data.metric)
     lead = "It has" if len(data.rows) == 1 else f"Model {row['index']} is best by {name}{where}: it has"
     return f"{lead} {name} {metric(row[data.metric])} and uses {uses}."
 
 
 def _of_all(data: RunData, row: dict[str, Any]) -> str:
-    features = data.about["dataset"].get("features")
+    features = data.record.dataset.features
     return f" ({percent(row['nonzeros'] / features)} of all)" if features and row["nonzeros"] else ""
 
 
@@ -98,10 +96,10 @@ def _how_sure(data: RunData) -> str:
 def tiles(data: RunData) -> list[Tile]:
     """The figures of the model that the report speaks of first."""
     row = data.rows[data.featured]
-    features = data.about["dataset"].get("features")
+    features = data.record.dataset.features
     found = []
     if data.metric is not None:
-        found.append(Tile(f"Best test {METRIC_NAMES[data.metric]}", metric(row[data.metric]), f"model {row['index']}"))
+        found.append(Tile(f"Best test {metric_title(data.metric)}", metric(row[data.metric]), f"model {row['index']}"))
     found += [
         Tile("Nonzeros", f"{row['nonzeros']:,}", f"of {features:,} features" if features else "features with a weight"),
         Tile("Penalty λ", number(row["lambda"]), lambda_hint(row["lambda"], data.lambda_max) or "of this model"),
@@ -131,8 +129,7 @@ def _pace(data: RunData) -> str:
 
 def stage_seconds(data: RunData) -> dict[str, float]:
     """Seconds of each stage, in the order they ran; of a fit that did not say, the sum over its λ."""
-    stored = data.about.get("seconds")
-    stages = {name: float(value) for name, value in stored.items() if value is not None} if stored else {}
+    stages = {name: float(value) for name, value in data.record.seconds.items() if value is not None}
     if "fit" not in stages:
         stages["fit"] = _fit_seconds(data)
     order = ["convert", "fit", "evaluate"]
@@ -144,7 +141,7 @@ def notices(data: RunData) -> list[Notice]:
     run = data.model.name
     if not data.complete:
         planned = f"{len(data.rows)} of {data.planned} models are" if data.planned else "What is done is"
-        dataset = redact(str(data.about["dataset"].get("path", "DATASET")))
+        dataset = redact(data.record.dataset.path)
         text = f"This run is unfinished: {planned} here. Continue it with the options it was begun with:"
         found.append(Notice(text, f"dask-submit fit {dataset} --output {run} --resume"))
     if not data.metrics:

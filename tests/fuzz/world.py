@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from distributed import Client
 from rich.console import Console
 
-from pipeline import PathModel, PathOptions, evaluate, fit_path, predict, stored
+from pipeline import PathModel, PathOptions, evaluate, fit_path, predict
 from pipeline.commands import convert as convert_command
 from pipeline.driver import record as record_module
 from pipeline.driver import status as status_module
@@ -36,6 +36,7 @@ from pipeline.report.data import read_run
 from pipeline.report.write import write_report
 from pipeline.resident import LoadedColumns, PartitionColumns
 from pipeline.run import open_run
+from pipeline.run_record import RunRecord, run_check
 from pipeline.scoring import score_partition, training_features
 from pipeline.summary import summary_lines
 from pipeline.weights import WeightTable
@@ -53,7 +54,7 @@ from transforms import (
     output,
     parts,
 )
-from transforms import dataset as dataset_module
+from transforms.dataset_record import dataset_check
 from transforms.parts import hash_ids
 from transforms.plan import PLAN_SCHEMA, Plan
 from transforms.schema import Check, parse_record
@@ -385,7 +386,7 @@ def _read_report(world: World, rng: Random) -> None:
 
 
 def _take_up_run(world: World, rng: Random) -> None:
-    run = open_run(world.run, dict(world._about), StorageOptions(), resume=True, overwrite=False)
+    run = open_run(world.run, RunRecord.from_json(world._about), StorageOptions(), resume=True, overwrite=False)
     ids = np.arange(12)
     run.last_beta(ids), run.last_beta(ids, back=2)
     run.release()
@@ -422,8 +423,8 @@ _USES: dict[str, tuple[Callable[[World, Random], object], ...]] = {
     "commit.json": (_take_up_conversion,),
 }
 _CHECKS: dict[str, Check] = {
-    "dataset.json": dataset_module._description_check("data"),
-    "run.json": stored._run_check("run"),
+    "dataset.json": dataset_check("data"),
+    "run.json": run_check("run"),
     "driver.json": record_module._RECORD,
     "claim.json": claim._HOLDER,
     "plan.json": PLAN_SCHEMA,

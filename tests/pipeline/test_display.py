@@ -7,6 +7,8 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from rich.console import Console
 
 from pipeline.commands.shared import JsonFormatter
 from pipeline.display import Display, LogDisplay, SilentDisplay, TerminalDisplay, amount, duration, open_display
+from pipeline.driver.events import EventDisplay, Replay
+from pipeline.events import Event
 from solver import RoundRecord, Solution
 from solver.arrays import Coefficients
 
@@ -167,3 +171,29 @@ def test_warnings_go_above_the_bars(logged: io.StringIO) -> None:
 def test_amounts_and_durations_read_well() -> None:
     assert [amount(999, "B"), amount(1234567, "B"), amount(2.5e9, "nonzeros")] == ["999 B", "1.2 MB", "2.5 G nonzeros"]
     assert [duration(0.42), duration(83), duration(4000)] == ["0.4 s", "1:23", "1:06:40"]
+
+
+@dataclass(frozen=True)
+class Warmed(Event):
+    """An event that no display knows yet."""
+
+    degrees: int
+
+    name: ClassVar = "warmed"
+
+
+def test_a_new_event_is_a_class_that_travels_to_every_display() -> None:
+    """And what a display has no handler for does not disturb it."""
+    told: list[Event] = []
+
+    class Watching(SilentDisplay):
+        def tell(self, event: Event) -> None:
+            told.append(event)
+
+    sent: list[dict[str, Any]] = []
+    driver = EventDisplay(lambda message: sent.append(json.loads(json.dumps(message))), lambda: None)
+    for display in (driver, LogDisplay(), TerminalDisplay(Console(file=io.StringIO())), SilentDisplay()):
+        display.tell(Warmed(21))
+    for message in (*sent, *driver.summary()[1]):
+        Replay(Watching()).show(message)
+    assert told == [Warmed(21), Warmed(21)]

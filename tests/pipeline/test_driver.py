@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from pipeline.driver.status import read_status, status_lines
 from pipeline.driver.submission import standing, submit_driver
 from pipeline.driver.task import Job, Outcome
 from pipeline.driver.terminal import cancel, choose
+from pipeline.events import Event
 from solver import Coefficients, RoundRecord, Solution, SolverOptions
 from tests.pipeline.hand_made import HandMade
 from tests.pipeline.runs import make_rows, to_text
@@ -127,15 +129,13 @@ def end(cluster: HandMade, run: Path) -> Outcome:
 
 
 class Recorder(SilentDisplay):
-    """Remembers the calls."""
+    """Remembers what it was told."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
 
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("stage", "note", "phase", "advance", "placed", "begin", "round", "solution"):
-            return lambda *args: self.calls.append((name, args))
-        return super().__getattribute__(name)
+    def tell(self, event: Event) -> None:
+        self.calls.append((event.name, tuple(getattr(event, one.name) for one in fields(event))))
 
 
 def test_driver_on_the_cluster_gives_the_path_of_one_in_this_process(

@@ -17,8 +17,7 @@ from distributed import Client
 from sklearn.metrics import accuracy_score, average_precision_score, log_loss, roc_auc_score
 
 from pipeline import PathModel, PathOptions, evaluate, fit_path
-from pipeline.metrics import metrics_of
-from pipeline.stored import METRICS
+from pipeline.metrics import metric_names, metrics_of
 from tests.damage import unsealed
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import OutputExists, UserError, convert_libsvm
@@ -42,7 +41,7 @@ def check_path(run: str, X: Any, positive: np.ndarray, weights: np.ndarray | Non
     model = PathModel.load(run)
     for k, row in enumerate(model.path):
         expected = sklearn_metrics(model.decision_function(X, k), positive, weights)
-        assert {name: row[name] for name in METRICS} == pytest.approx(expected, abs=1e-9)
+        assert {name: row[name] for name in metric_names()} == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +153,9 @@ def test_one_label_alone_leaves_areas_undefined(
     with pytest.warns(UserWarning, match=f"every test example has the label {label.decode()}: .* undefined"):
         done = evaluate(run, write("t.svm", label + b" 1:1\n" + label + b"\n"), metric="auc", client=client)
     assert done.best is None
-    assert [name for name in METRICS if PathModel.load(run).path[0][name] is None] == undefined
+    assert [name for name in metric_names() if PathModel.load(run).path[0][name] is None] == undefined
     types = {field.name: str(field.type) for field in pq.read_schema(Path(run) / "path.parquet")}
-    assert [types[name] for name in METRICS] == ["double"] * 4
+    assert [types[name] for name in metric_names()] == ["double"] * 4
 
 
 def test_test_data_without_examples_are_refused(client: Client, run: str, write: Write) -> None:

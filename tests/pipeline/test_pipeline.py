@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from solver import DefaultOptions
 from tests.pipeline.runs import make_rows, to_text
 from tests.services.s3 import SECRET, Bucket
 from tests.transforms.test_holdout import hashes
-from transforms import UserError, convert_libsvm
+from transforms import DatasetError, OutputExists, UserError, convert_libsvm
 
 Write = Callable[[str, bytes], str]
 TRAIN, TEST = to_text(*make_rows(n=300)), to_text(*make_rows(n=150, seed=1))
@@ -381,3 +382,25 @@ def assert_same_models(run: Path, other: str) -> None:
         assert mine | {"rounds": 0} == pytest.approx(theirs | {"rounds": 0}, rel=1e-6, abs=1e-9)
     for mine, theirs in zip(rows(run, "coefficients"), rows(other, "coefficients"), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+
+
+def test_what_has_changed_is_told_whatever_the_files_are_called(client: Client, tmp_path: Path) -> None:
+    folder = tmp_path / "a. Use the same"
+    folder.mkdir()
+    chosen = options(folder)
+    do(client, chosen)
+    with pytest.raises(OutputExists) as refused:
+        do(client, replace(chosen, convert={"partitions": 3}))
+    assert str(refused.value).startswith(f"{folder}/run/data: cannot resume a different conversion: partitions was 2, ")
+    assert str(refused.value).endswith(
+        "is 3. To go on, redo what has changed with --overwrite, or choose another --output"
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OutputExists("out: is there", "Choose another"), DatasetError("missing: convert again", "data/labels.parquet")],
+)
+def test_errors_of_two_parts_travel_between_processes(error: UserError) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - as Dask does
+    assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)

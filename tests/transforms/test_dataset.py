@@ -20,6 +20,8 @@ from tests.damage import replace_table, unsealed
 from tests.reference import columns_of, random_text, read_text
 from transforms import Csc, Dataset, DatasetError, convert_libsvm, open_dataset, parts
 from transforms import dataset as dataset_module
+from transforms.dataset_record import BadLines, DatasetRecord
+from transforms.labels import LabelMap, LabelsInfo
 from transforms.storage import StorageOptions
 
 Write = Callable[[str, bytes], str]
@@ -305,7 +307,17 @@ def _damage(path: Path, damage: str) -> None:
         path.write_bytes(replacement[damage])
 
 
-ABOUT = {"examples": 1, "features": 1, "nnz": 1, "partitions": [], "labels": {"weighted": False}}
+ABOUT = DatasetRecord(
+    examples=1,
+    features=1,
+    nnz=1,
+    label_map=LabelMap(-1, 1),
+    index_base=1,
+    labels=LabelsInfo(bytes=0, sha256="", weighted=False, negatives=1, positives=0),
+    partitions=[],
+    inputs=[],
+    bad_lines=BadLines(),
+)
 
 
 def test_repr_shows_no_password() -> None:

@@ -1,0 +1,55 @@
+"""Weights of the two classes: "balanced", or a weight for a label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from transforms import Dataset, UserError
+
+BALANCED = "balanced"
+
+
+def weights_of_classes(asked: str | None, dataset: Dataset) -> tuple[float, float] | None:
+    """What examples of -1 and +1 are weighed by; None where both count as they are."""
+    if asked is None:
+        return None
+    labels, names = dataset.record.labels, dataset.record.label_map
+    negative, positive = labels.weight_of_negatives, labels.weight_of_positives
+    totals = (
+        float(labels.negatives) if negative is None else negative,
+        float(labels.positives) if positive is None else positive,
+    )
+    try:
+        return class_weights(asked, (names.negative, names.positive), totals)
+    except ValueError as error:
+        raise UserError(f"{dataset.name}: {error}") from None
+
+
+def class_weights(
+    asked: str | Mapping[float, float], labels: tuple[float, float], totals: tuple[float, float]
+) -> tuple[float, float]:
+    """The weights of two classes with these labels, whose examples weigh so much in all."""
+    if asked == BALANCED:
+        if min(totals) <= 0:
+            raise ValueError("the weights of a class are all zero: classes cannot be balanced")
+        return sum(totals) / (2 * totals[0]), sum(totals) / (2 * totals[1])
+    chosen = _parsed(asked) if isinstance(asked, str) else dict(asked)
+    unknown = [label for label in chosen if label not in labels]
+    if unknown:
+        raise ValueError(
+            f"class_weight names the label {unknown[0]:g}, but the labels are {labels[0]:g}, {labels[1]:g}"
+        )
+    first, second = (float(chosen.get(label, 1.0)) for label in labels)
+    if not all(0 <= weight < math.inf for weight in (first, second)):
+        raise ValueError(f"class weights must be finite and at least 0, got {first:g} and {second:g}")
+    return first, second
+
+
+def _parsed(text: str) -> dict[float, float]:
+    """Of 1=10,0=1."""
+    try:
+        pairs = [piece.split("=") for piece in text.split(",")]
+        return {float(label): float(weight) for label, weight in pairs}
+    except ValueError:
+        raise ValueError(f"class_weight must be balanced or LABEL=W, as in 1=10,0=1; got {text!r}") from None
