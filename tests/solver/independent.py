@@ -63,7 +63,7 @@ class Reference:
         own = self.l1_ratio * l1 * np.abs(beta[kept]) + (1.0 - self.l1_ratio) * l2 * beta[kept] ** 2 / 2.0
         return float((self.weights * LOSSES[self.loss].value(self.y, margins)).sum() + lam * own.sum())
 
-    def minimise(self, lam: float) -> tuple[Array, float, float]:
+    def minimise(self, lam: float, iterations: int = ITERATIONS) -> tuple[Array, float, float]:
         """β, β₀ and f there."""
         p = self.X.shape[1]
         l1 = np.broadcast_to(self.l1, p).astype(float)
@@ -75,13 +75,13 @@ class Reference:
         if self.intercept:
             columns = np.hstack([columns, np.ones((len(self.y), 1))])
             up, down, ridge = (np.append(one, 0.0) for one in (up, down, ridge))
-        found = _fista(columns, self.y, self.weights, LOSSES[self.loss], up, down, ridge)
+        found = _fista(columns, self.y, self.weights, LOSSES[self.loss], up, down, ridge, iterations)
         beta, intercept = np.zeros(p), float(found[-1]) if self.intercept else 0.0
         beta[kept] = found[: int(kept.sum())]
         return beta, intercept, self.objective(lam, beta, intercept)
 
 
-def _fista(X: Array, y: Array, s: Array, loss: Loss, up: Array, down: Array, ridge: Array) -> Array:
+def _fista(X: Array, y: Array, s: Array, loss: Loss, up: Array, down: Array, ridge: Array, iterations: int) -> Array:
     unit = np.sqrt((s[:, None] * X**2).sum(axis=0))
     unit[unit == 0.0] = 1.0
     X, up, down, ridge = X / unit, up / unit, down / unit, ridge / unit**2  # columns of one size: steps suit all
@@ -94,7 +94,7 @@ def _fista(X: Array, y: Array, s: Array, loss: Loss, up: Array, down: Array, rid
 
     beta = ahead = np.zeros(X.shape[1])
     best, momentum = f(beta), 1.0
-    for _ in range(ITERATIONS):
+    for _ in range(iterations):
         target = ahead + step * (X.T @ (s * loss.pull(y, X @ ahead)))
         new = np.maximum(target - step * up, 0.0) + np.minimum(target + step * down, 0.0)
         new /= 1.0 + step * ridge
