@@ -256,7 +256,10 @@ def run_check(where: str) -> Check:
             found = f"run version {shown(version)}"
             raise UserError(f"{where}: {found}, but this dglmnet reads {RUN_VERSION}: fit again")
         _RUN(about, place)
-        text(choices=list(LOSSES))(about["options"].get("loss", BEFORE["loss"]), "options.loss")
+        chosen = BEFORE | about["options"]
+        text(choices=list(LOSSES))(chosen["loss"], "options.loss")
+        flag(chosen["intercept"], "options.intercept")
+        number(0, 1)(chosen["l1_ratio"], "options.l1_ratio")
         if about["dataset"]["label_map"]["-1"] == about["dataset"]["label_map"]["+1"]:
             raise Mismatch("dataset.label_map gives -1 and +1 the same label")
 

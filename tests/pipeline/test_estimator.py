@@ -140,11 +140,11 @@ def test_rare_positives_come_out_calibrated() -> None:
 
 def test_c_is_the_inverse_of_lambda() -> None:
     X, y = make_rows()
-    by_c, by_lambda = (L1LogisticRegression(gap=1e-9, **how).fit(X, y) for how in ({"C": 0.5}, {"lam": 2.0}))
+    by_c, by_lambda = L1LogisticRegression(C=0.5, gap=1e-9).fit(X, y), L1LogisticRegression(2.0, gap=1e-9).fit(X, y)
     np.testing.assert_array_equal(by_c.coef_, by_lambda.coef_)
-    for wrong in ({"C": 1.0, "lam": 1.0}, {"C": 0.0}):
+    for wrong in (L1LogisticRegression(1.0, C=1.0), L1LogisticRegression(C=0.0)):
         with pytest.raises(ValueError, match="C"):
-            L1LogisticRegression(**wrong).fit(X, y)
+            wrong.fit(X, y)
 
 
 def test_a_warm_start_ends_at_the_same_minimum() -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from pipeline import L1LogisticRegressionPath, PathOptions, fit_path
+from pipeline import L1LogisticRegressionPath, PathOptions, Watcher, fit_path
 from pipeline import blocks as pipeline_blocks
 from pipeline import cluster as pipeline_cluster
 from pipeline.blocks import list_workers
@@ -40,7 +40,7 @@ def dataset(tmp_path: Path) -> Dataset:
     return from_arrays(X, y, str(tmp_path / "dataset"), partitions=2)
 
 
-class OnRound:
+class OnRound(Watcher):
     """A watcher that does something at a round of the second λ."""
 
     def __init__(self, action: Callable[[], object], round: int = 3) -> None:
