@@ -386,6 +386,6 @@ def test_the_gap_bounds_the_distance_whatever_the_problem(
     assert found.objective == pytest.approx(value(reference, found), rel=1e-9, abs=1e-9)
     assert found.gap >= 0.0
     assert found.objective - optimum <= found.gap + 1e-9 * (1.0 + found.objective)
-    if mode != "paper":
+    if mode == "certified":  # with no room for columns, rounds may crawl from λmax to λmax/10,000, and say so
         assert found.converged
         assert found.objective <= optimum * (1.0 + 1e-4) + 1e-9
