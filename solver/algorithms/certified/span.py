@@ -87,6 +87,6 @@ class Span:
 def _solved(H: Float64, slope: Float64, ridge: float) -> Float64:
     """(H + ridge)⁻¹ slope; nan, which is within no reach, where there is no such thing."""
     try:
-        return np.linalg.solve(H + ridge * np.eye(slope.size), slope)
+        return np.asarray(np.linalg.solve(H + ridge * np.eye(slope.size), slope), dtype=np.float64)
     except np.linalg.LinAlgError:
         return np.full(slope.size, np.nan)
