@@ -17,6 +17,8 @@ STEPS = 100  # of Newton's method
 HALVINGS = 40  # of one step
 EXACT = 1e-12  # of Σ|x r|: a sum xᵀr below this is rounding
 NEARLY = 1e-8  # of Σ|x r|: what is left may not be more than this where f falls no further
+ROUNDING = 1e-12  # of f: a smaller change is not seen, nor one below what a sum over so many examples may round
+SLOWER = 0.5  # slopes that shrink by less than this factor, where f shows no change, are rounding
 FLAT = 1e-12  # of the largest eigenvalue: directions of less curvature are left alone
 MOST = 1000  # unpenalised features
 
@@ -31,6 +33,7 @@ class FreeCoordinates:
     def __init__(self, problem: Problem, position: Int64, columns: Float32) -> None:
         self._examples, self.position, self._X = problem.examples, position, columns
         self._working = np.empty((2, problem.examples.n)) if position.size else np.empty((2, 0))
+        self._unseen = max(ROUNDING, problem.examples.n * np.finfo(float).eps)
 
     @property
     def columns(self) -> Float32:
@@ -47,20 +50,22 @@ class FreeCoordinates:
         moved = np.zeros(self.position.size)
         if not moved.size:
             return moved
-        rows, value = np.arange(moved.size), np.nan
+        rows, value, last, gain = np.arange(moved.size), np.nan, np.inf, np.inf
         for _ in range(STEPS):
             slopes, scale, H = self._expand(margins)
-            if (np.abs(slopes) <= EXACT * scale).all():
-                return moved
+            worst = _largest_share(slopes, scale)
+            if worst <= EXACT or (gain <= self._unseen * value and worst > SLOWER * last):
+                break
             value = self._examples.value(margins) if np.isnan(value) else value
             step = _solve(H, slopes)
             dmargins = _combined(self._X, rows, step)
-            alpha, value = self._search(margins, dmargins, value, float(slopes @ step))
+            alpha, found = self._search(margins, dmargins, value, float(slopes @ step))
             if alpha == 0.0:
                 break
+            gain, value, last = value - found, found, worst
             margins += alpha * dmargins
             moved += alpha * step
-        if (np.abs(slopes) <= NEARLY * scale).all():
+        if worst <= NEARLY:
             return moved
         raise NoMinimum(
             "the loss has no minimum over the coordinates that are not penalised: they separate the examples. "
@@ -87,10 +92,15 @@ class FreeCoordinates:
         alpha = 1.0
         for _ in range(HALVINGS):
             found = float(self._examples.values_along(margins, dmargins, np.array([alpha]))[0])
-            if found <= value - 1e-4 * alpha * slope + 1e-15 * abs(value):
+            if found <= value - 1e-4 * alpha * slope + self._unseen * value:
                 return alpha, found
             alpha *= 0.5
         return 0.0, value
+
+
+def _largest_share(slopes: Float64, scale: Float64) -> float:
+    """The largest of |slope| / scale; a column of zeros has none."""
+    return float(np.max(np.abs(slopes) / np.where(scale > 0.0, scale, 1.0)))
 
 
 def _combined(X: Float32, rows: Int64, weights: Float64) -> Float64:

@@ -62,6 +62,31 @@ def test_after_a_refit_the_residual_is_orthogonal_to_every_column(loss: str, sta
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("n", [1500, 100_000])
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_many_examples_whose_sums_round_end_in_few_steps(
+    monkeypatch: pytest.MonkeyPatch, loss: str, n: int, share: float
+) -> None:
+    """f no longer shows what the last steps gain, long before slopes are at their rounding."""
+    X = np.ones((n, 1), np.float32)  # all terms alike: their sum rounds the same way each time
+    score = np.random.default_rng(9).normal(size=n)
+    y = score + 5.0 if loss == "squared" else np.where(score > np.quantile(score, 1.0 - share), 1.0, -1.0)
+    examples, margins, steps = Examples.of(y, None, loss), np.zeros(n), list[int]()
+    free = free_of(X, examples)
+    expand = free._expand
+
+    def counted(at: Any) -> Any:
+        steps.append(1)
+        return expand(at)
+
+    monkeypatch.setattr(free, "_expand", counted)
+    free.refit(margins)
+    slopes, scale = slopes_at(X, examples, margins)
+    assert (np.abs(slopes) <= 1e-11 * scale).all()
+    assert len(steps) <= 12
+
+
+@pytest.mark.parametrize("loss", LOSSES)
 def test_a_refit_at_the_minimum_moves_nothing(loss: str) -> None:
     X = columns()
     free, margins = free_of(X, Examples.of(targets(X, loss), None, loss)), np.zeros(80)

@@ -21,10 +21,9 @@ SMOOTHING = (1e-1, 1e-2, 1e-3)  # ε, relative to how far a coefficient moves
 STEPS = 3  # Newton steps for each
 STRIDES = 2.0 ** -np.arange(7.0)
 STRIP = 65_536  # examples
-REACH = (
-    1e4  # times a direction's length, at the most: past it, rounding in its margins would show in those of the result
-)
-RIDGE = 1e-10  # of a direction's own curvature, so that directions which say the same do no harm
+REACH = 1e4  # times a direction's length, at the most: past it, rounding in its margins shows in those of the result
+# Of a direction's own curvature, so that directions which say the same do no harm: the first that keeps within reach.
+RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
 
 
 @dataclass(frozen=True)
@@ -63,11 +62,10 @@ class Span:
         slope = self.B @ (l1 * (beta / root) + l2 * beta) - self.D @ working[0]
         H = self._curvature(working[1]) + (self.B * (l1 * (epsilon**2 / root**3) + l2)) @ self.B.T
         scale = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
-        try:
-            step: Float64 = -np.linalg.solve(H / np.outer(scale, scale) + RIDGE * np.eye(c.size), slope / scale) / scale
-        except np.linalg.LinAlgError:
-            return None
-        return step if (np.abs(c + step) <= REACH).all() else None  # nor is it where there is a nan
+        H, slope = H / np.outer(scale, scale), slope / scale
+        steps = (_solved(H, slope, ridge) for ridge in RIDGES)
+        within = (-step / scale for step in steps if (np.abs(c - step / scale) <= REACH).all())
+        return next(within, None)
 
     def _curvature(self, w: Float64) -> Float64:
         """D W Dᵀ, a strip of examples at a time: D is as large as anything here."""
@@ -84,3 +82,11 @@ class Span:
         values += [self.f.terms.value(start + stride * along) for stride in STRIDES]
         best = int(np.argmin(values))
         return float(STRIDES[best]), float(values[best])
+
+
+def _solved(H: Float64, slope: Float64, ridge: float) -> Float64:
+    """(H + ridge)⁻¹ slope; nan, which is within no reach, where there is no such thing."""
+    try:
+        return np.asarray(np.linalg.solve(H + ridge * np.eye(slope.size), slope), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.full(slope.size, np.nan)

@@ -143,6 +143,25 @@ def test_what_is_zero_is_exactly_zero(make: Callable[..., Any], name: str) -> No
         assert one.nonzeros <= 1.1 * best.nonzeros + 1
 
 
+SHARED = [[2, 2, -1, 2], [1, -3, 3, 2], [2, 1, 0, 1], [0, -1, -3, -2]]
+FAR = np.array([*SHARED, [2, 2, -2, 0], [-1, 1, 2, 0], [0, 1, 0, 0]])
+NEARLY_SEPARABLE = np.array([*SHARED, [1, 2, 0, 1], [-1, 0, 1, 0], [0, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("memory", [0, 28])
+@pytest.mark.parametrize("X", [FAR, NEARLY_SEPARABLE], ids=["far", "nearly separable"])
+def test_directions_that_all_but_depend_on_each_other_are_still_searched(X: Any, memory: int) -> None:
+    """A column twice, and λ far below λmax: a combination of the last steps goes nowhere at any length."""
+    y = [1, 1, -1, 1, 1, 1, -1] if X is FAR else [-1, 1, 1, 1, 1, 1, -1]
+    made = sparse.csc_matrix(np.hstack([X, X[:, :1]]).astype(np.float32)), Examples.of(y)
+    with ThreadBlocks.from_csc(*made, 3, threads=1) as blocks:
+        lam = 1e-4 * lambda_max(blocks, made[1])
+        (tight,) = plain.path(blocks, made[1], [lam], DefaultOptions(gap=1e-8))
+        (found,) = plain.path(blocks, made[1], [lam], DefaultOptions(subspace_memory=memory, max_rounds=30))
+    assert found.converged
+    assert found.objective == pytest.approx(tight.objective, rel=1e-6)
+
+
 # --- the parts ----------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,171 @@
+"""How solver/ is built: a loss is one module, nothing is written twice, compiled kernels follow their folder."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.svm import LinearSVC
+
+from solver import (
+    LOSSES,
+    DefaultOptions,
+    Examples,
+    Penalty,
+    Problem,
+    SolverOptions,
+    ThreadBlocks,
+    null_model,
+    solve_path,
+)
+from solver.kernels import columns, compiled, descent, penalty, vectors
+from tests.solver import squared_hinge
+from tests.solver.independent import Reference
+
+SOLVER = Path(compiled.__file__).parents[1]
+
+
+# --- adding a loss --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("ratio", [1.0, 0.5])
+@pytest.mark.parametrize(
+    "options",
+    [
+        DefaultOptions(gap=1e-7),
+        DefaultOptions(gap=1e-6, subspace_memory=0, max_rounds=2000),
+        SolverOptions.paper(tol=1e-12, max_rounds=5000),
+    ],
+    ids=["certified", "beyond the budget", "paper"],
+)
+def test_a_module_in_the_registry_is_all_that_a_new_loss_takes(
+    monkeypatch: pytest.MonkeyPatch, options: Any, ratio: float, intercept: bool
+) -> None:
+    monkeypatch.setitem(LOSSES, squared_hinge.NAME, squared_hinge)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 8)).astype(np.float32).astype(float)
+    y = np.where(X[:, 0] - X[:, 1] + 0.5 + rng.normal(size=120) > 0, 1.0, -1.0)
+    examples = Examples.of(y, None, squared_hinge.NAME)
+    problem = Problem(examples, Penalty(8, ratio), intercept)
+    reference = Reference(X, y, np.ones(120), squared_hinge.NAME, ratio, intercept=intercept)
+    with ThreadBlocks.from_csc(sparse.csc_matrix(X.astype(np.float32)), examples, 2) as blocks:
+        null = null_model(blocks, problem)
+        found = list(solve_path(blocks, problem, [null.lambda_max * 0.5**k for k in (1, 3, 5)], options, null=null))
+    for one in found:
+        beta, _, optimum = reference.minimise(one.lam)
+        assert one.converged
+        assert one.objective == pytest.approx(optimum, rel=1e-6)
+        assert one.objective - optimum <= one.gap + 1e-9 * optimum
+        if ratio == 1.0 and not intercept:  # as LIBLINEAR has it, twice the loss
+            theirs = LinearSVC(
+                penalty="l1", C=0.5 / one.lam, dual=False, fit_intercept=False, tol=1e-9, max_iter=10_000
+            )
+            np.testing.assert_allclose(one.beta.dense(8), theirs.fit(X, y).coef_[0], atol=2e-4)
+            np.testing.assert_allclose(beta, theirs.coef_[0], atol=2e-4)
+
+
+# --- nothing is written twice ---------------------------------------------------------------------------------------
+
+SAME = 7
+"""Lines in a row that may not stand twice.
+
+The longest that must repeat is the beginning of a loop over four dense columns at once: its head, the four values, and
+a sum for each, six lines, which a function that gave back four sums would only make slower. A call of a kernel with its
+dozen arrays takes three or four. Seven in a row is a body that was copied, and should be a function.
+"""
+
+
+def passed_over(tree: ast.AST) -> Iterator[int]:
+    """The lines of imports, of signatures and of decorators: they repeat as they must."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            yield from range(first, node.body[0].lineno)
+
+
+def lines_of(path: Path) -> list[tuple[int, str]]:
+    """The lines that count, stripped, with their numbers."""
+    text = path.read_text()
+    without = set(passed_over(ast.parse(text)))
+    stripped = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if number not in without)
+    return [(number, line) for number, line in stripped if line and not line.startswith("#")]
+
+
+def copies(paths: list[Path], same: int) -> list[str]:
+    """Where so many lines in a row stand that have stood before."""
+    seen: dict[tuple[str, ...], str] = {}
+    found = []
+    for path in paths:
+        lines = lines_of(path)
+        for k in range(len(lines) - same + 1):
+            here, text = f"{path.name}:{lines[k][0]}", tuple(line for _, line in lines[k : k + same])
+            if text in seen:
+                found.append(f"{here} as {seen[text]}")
+            seen.setdefault(text, here)
+    return found
+
+
+def test_no_seven_lines_in_a_row_stand_twice_in_the_solver() -> None:
+    assert not copies(sorted(SOLVER.rglob("*.py")), SAME)
+
+
+def test_a_copy_is_found_wherever_it_stands_and_however_it_is_indented(tmp_path: Path) -> None:
+    body = [f"x{k} = {k}" for k in range(SAME)]
+    (tmp_path / "a.py").write_text("import os\n" + "\n".join(body) + "\n")
+    (tmp_path / "b.py").write_text("def f():\n" + "\n\n".join("    " + line for line in body) + "\n    # done\n")
+    files = sorted(tmp_path.iterdir())
+    assert copies(files, SAME) == ["b.py:2 as a.py:2"]
+    assert not copies(files, SAME + 1)
+
+
+def test_rooms_know_only_those_below_them() -> None:
+    """Losses and kernels know nothing of algorithms, and solver/ knows neither Dask nor the pipeline."""
+    for path in SOLVER.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        named = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        named += [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+        outside = {name.split(".")[0] for name in named} & {"dask", "distributed", "pipeline", "transforms", "pyarrow"}
+        assert not outside, path
+        if path.parent.name in ("kernels", "losses"):
+            assert not [name for name in named if name.startswith(("solver.algorithms", "solver.block"))], path
+
+
+# --- compiled kernels -----------------------------------------------------------------------------------------------
+
+
+def test_the_stamp_of_every_kernel_covers_all_files_of_the_folder() -> None:
+    names = [name for name, *_ in compiled._STAMP]
+    assert names == sorted(path.name for path in Path(compiled.__file__).parent.glob("*.py"))
+    for kernel in (descent.cycle, columns.slopes, penalty.value, vectors.add, LOSSES["logistic"].value):
+        assert compiled._STAMP in kernel._cache._cache_file._source_stamp
+
+
+def test_a_changed_file_beside_a_kernel_compiles_it_anew(tmp_path: Path) -> None:
+    """The kernel's own file is as it was; what it calls is not."""
+    shutil.copy(compiled.__file__, tmp_path / "compiled.py")
+    head = "from compiled import kernel\n"
+    called = "from inner import half\n\n\n@kernel\ndef twice_half(x):\n    return 2.0 * half(x)\n"
+    (tmp_path / "outer.py").write_text(head + called)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    asked = "from outer import twice_half as f; print(f(8.0), sum(f.stats.cache_hits.values()))"
+    answers = []
+    for factor in ("0.5", None, "0.125"):
+        if factor is not None:
+            (tmp_path / "inner.py").write_text(f"{head}\n\n@kernel\ndef half(x):\n    return {factor} * x\n")
+        told = subprocess.run(
+            [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
+        )
+        answers.append(tuple(map(float, told.stdout.split())))
+    assert answers == [(8.0, 0.0), (8.0, 1.0), (2.0, 0.0)]
