@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pipeline.estimators.path import L1LogisticRegressionPath
     from pipeline.estimators.single import L1LogisticRegression
     from pipeline.evaluation import Evaluation, evaluate
-    from pipeline.fit import FitWatcher, PathOptions, fit_path
+    from pipeline.events import Watcher
+    from pipeline.fit import PathOptions, fit_path
     from pipeline.model import PathModel
     from pipeline.prediction import Prediction, predict
     from pipeline.report.write import write_report
@@ -36,7 +37,6 @@ __all__ = [
     "DatasetError",
     "DefaultOptions",
     "Evaluation",
-    "FitWatcher",
     "L1LogisticRegression",
     "L1LogisticRegressionPath",
     "OutputExists",
@@ -49,6 +49,7 @@ __all__ = [
     "Run",
     "SolverOptions",
     "UserError",
+    "Watcher",
     "__version__",
     "check_dataset",
     "convert_libsvm",
@@ -69,7 +70,6 @@ _HOMES = {
     "DatasetError": "transforms.errors",
     "DefaultOptions": "solver",
     "Evaluation": "pipeline.evaluation",
-    "FitWatcher": "pipeline.fit",
     "L1LogisticRegression": "pipeline.estimators.single",
     "L1LogisticRegressionPath": "pipeline.estimators.path",
     "OutputExists": "transforms.errors",
@@ -82,6 +82,7 @@ _HOMES = {
     "Run": "pipeline.run",
     "SolverOptions": "solver",
     "UserError": "transforms.errors",
+    "Watcher": "pipeline.events",
     "__version__": "transforms.version",
     "check_dataset": "transforms.check",
     "convert_libsvm": "transforms.convert",

@@ -83,7 +83,7 @@ def evaluate(
         metric = metric or metric_names(model.label_kind)[0]
         best_of(model.path, metric, model.label_kind)
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
-        reading = Reading(_fraction(model, sources) if held_out else None, on_bad_line, max_line_bytes)
+        reading = Reading.of(model, _fraction(model, sources) if held_out else None, on_bad_line, max_line_bytes)
         tally = Tally()
         with client_for(client) as client, MarginStore(model) as store:
             scorer = Scorer(model, list(range(len(model))), client, options, progress, tally, reading)
@@ -225,7 +225,7 @@ def _judged(result: Evaluation, sources: Sequence[Source], reading: Reading) -> 
     return EvaluationRecord(
         inputs=[identity for source in sources for identity in source_identity(source)],
         held_out=reading.held_out,
-        on_bad_line=reading.on_bad_line,
+        on_bad_line=reading.reader.on_bad_line,
         bad_lines=result.tally.bad_lines,
         examples=result.tally.examples,
         nonzeros=result.tally.nonzeros,

@@ -159,7 +159,7 @@ class SolutionStored(Event):
 
 
 class Watcher:
-    """Who is told how the work goes: conversions and scoring (transforms.progress.Progress), fits (FitWatcher).
+    """Who is told how the work goes: conversions and scoring (transforms.progress.Progress), fits.
 
     The methods below are what the work calls; each tells an event.
     """

@@ -76,7 +76,7 @@ def predict(
     model = PathModel.load(run, options) if isinstance(run, str) else run
     index = choose_lambda(model, lambda_index)
     sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
-    reading = Reading(max_line_bytes=max_line_bytes)
+    reading = Reading.of(model, max_line_bytes=max_line_bytes)
     _check_output(output, options, sources, overwrite=overwrite)
     lam, tally = float(model.lambdas[index]), Tally()
     schema = pa.schema(

@@ -11,7 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,17 @@ from pipeline.cluster import ClusterOptions, open_client
 from pipeline.model import PathModel
 from pipeline.run_record import DatasetIdentity
 from pipeline.weights import WeightTable
-from transforms import BadLine, Dataset, Partition, UserError, open_dataset
+from transforms import Dataset, Partition, UserError, open_dataset
 from transforms.convert import cluster_resources
 from transforms.dataset_record import DATASET_JSON
+from transforms.examples import BadSpotFound, Piece, Reader, located
 from transforms.holdout import held_out_part
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
 from transforms.liveness import release, responsive_only, result_of, share
-from transforms.mapreduce import BadSpotFound, Piece, parse_block
-from transforms.parser import EXPECTED, ID_ZERO, Parsed
+from transforms.parser import ID_ZERO, Parsed
 from transforms.plan import default_block_size
 from transforms.progress import Progress
-from transforms.reading import MAX_LINE, Limits
+from transforms.reading import MAX_LINE
 from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, display, explained, open_storage
 
@@ -72,20 +72,23 @@ class Tally:
 class Reading:
     """Which examples of a text count: all, or those that a conversion held out; whether bad lines are passed over."""
 
-    held_out: float | None = None  # the fraction of that conversion
-    on_bad_line: str = "raise"
-    max_line_bytes: int = MAX_LINE
+    held_out: float | None  # the fraction of that conversion
+    reader: Reader
 
-    def __post_init__(self) -> None:
-        if self.on_bad_line not in ("raise", "skip"):
-            raise UserError(f"on_bad_line must be raise or skip, got {self.on_bad_line!r}")
-        if self.max_line_bytes < 1:
-            raise UserError(f"the longest line must be at least 1 byte, got {self.max_line_bytes}")
+    @classmethod
+    def of(
+        cls,
+        model: PathModel,
+        held_out: float | None = None,
+        on_bad_line: str = "raise",
+        max_line_bytes: int = MAX_LINE,
+    ) -> Reading:
+        """As a model's training data were read."""
+        return cls(held_out, Reader(PIECE, model.index_base == 0, on_bad_line, max_line_bytes))
 
-    def pieces(self, block: Block, options: StorageOptions, zero_based: bool) -> Iterator[Piece]:
+    def pieces(self, block: Block, options: StorageOptions) -> Iterator[Piece]:
         """A block's examples that count."""
-        limits = Limits(PIECE, self.max_line_bytes)
-        for piece in parse_block(block, options, limits, zero_based=zero_based, on_bad_line=self.on_bad_line):
+        for piece in self.reader.pieces(block, options):
             counts = piece.parsed if self.held_out is None else held_out_part(piece.parsed, self.held_out)
             yield Piece(piece.file, counts)
 
@@ -132,7 +135,7 @@ class Scorer:
     options: StorageOptions
     progress: Progress
     tally: Tally
-    reading: Reading = field(default_factory=Reading)
+    reading: Reading | None = None  # of text; by default, all of it
 
     def score(self, sources: Sequence[Source]) -> Iterator[Scored]:
         """All examples, in order. For data sets with very many examples, group by group of λ."""
@@ -150,8 +153,8 @@ class Scorer:
     def _score_text(self, blocks: Sequence[Block], known: np.ndarray | None, ahead: int) -> Iterator[Scored]:
         self.progress.phase("score", sum(block.size for block in blocks), "B")
         table = self._share(self.indices, known)
-        zero_based = self.model.index_base == 0
-        tasks = [(block, table, self.options, zero_based, self.reading) for block in blocks]
+        reading = self.reading or Reading.of(self.model)
+        tasks = [(block, table, self.options, reading) for block in blocks]
         lines = 0  # of the file that the next block may continue
         try:
             for block, result in zip(blocks, in_order(self.client, score_block, tasks, ahead), strict=True):
@@ -162,10 +165,8 @@ class Scorer:
                 names = tuple(span.file.name for span in block.spans)
                 yield Scored(0, result.margins, result.labels, result.weights, names, result.rows)
         except BadSpotFound as found:
-            spot, block = found.spot, blocks[found.block]
-            line = spot.line + (lines if block.continues else 0)
-            name = block.spans[spot.file].file.name
-            raise BadLine(name, line, spot.column, spot.text, spot.expected) from None
+            block = blocks[found.block]
+            raise located(block, found.spot, lines if block.continues else 0) from None
 
     def _score_dataset(self, dataset: Dataset, known: np.ndarray | None, threads: int) -> Iterator[Scored]:
         self._refuse_other_base(dataset)
@@ -246,14 +247,12 @@ class BlockScores:
 
 
 @without_secrets
-def score_block(
-    block: Block, table: WeightTable, options: StorageOptions, zero_based: bool, reading: Reading
-) -> BlockScores:
+def score_block(block: Block, table: WeightTable, options: StorageOptions, reading: Reading) -> BlockScores:
     """Parse a block and multiply."""
     try:
-        pieces = [(piece.file, _score(piece.parsed, table)) for piece in reading.pieces(block, options, zero_based)]
+        pieces = [(piece.file, _score(piece.parsed, table)) for piece in reading.pieces(block, options)]
     except BadSpotFound as found:
-        if found.spot.expected == EXPECTED[ID_ZERO]:
+        if found.spot.code == ID_ZERO:
             raise BadSpotFound(found.block, replace(found.spot, expected=OTHER_BASE)) from None
         raise
     _refuse_mixed_weights(block, pieces)

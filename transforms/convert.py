@@ -20,6 +20,7 @@ from transforms.assign import assign_buckets
 from transforms.dataset import Dataset, open_dataset
 from transforms.dataset_record import BadLines, DatasetRecord
 from transforms.errors import BadLine, ClusterLost, UserError
+from transforms.examples import BAD_LINES_NAMED, BadSpotFound, located
 from transforms.holdout import check_fraction
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
 from transforms.labels import MIXED_WEIGHTS, LabelMap, LabelsInfo, choose_positive, wrong_labels
@@ -34,8 +35,6 @@ from transforms.liveness import (
     share,
 )
 from transforms.mapreduce import (
-    BAD_LINES_NAMED,
-    BadSpotFound,
     Catalogue,
     Job,
     Mapped,
@@ -279,8 +278,7 @@ def _bad_line(
     told = sum(_lines(mapped[other.index]) for other in earlier if other.index in mapped)
     asked = [(other,) for other in earlier if other.index not in mapped]
     with _tasks(client, job, count_lines, asked) as counts:
-        line = spot.line + told + sum(count for _, count in counts)
-    return BadLine(block.spans[spot.file].file.name, line, spot.column, spot.text, spot.expected)
+        return located(block, spot, told + sum(count for _, count in counts))
 
 
 def _blocks_before(block: Block, blocks: Sequence[Block]) -> list[Block]:
@@ -368,8 +366,7 @@ def _bad_lines(blocks: Sequence[Block], mapped: dict[int, list[Mapped]]) -> BadL
         for one in mapped[block.index]:
             count += int(one.fragment.header["bad"])
             for spot in one.spots[: BAD_LINES_NAMED - len(first)]:
-                name = block.spans[spot.file].file.name
-                first.append(str(BadLine(name, line + spot.line, spot.column, spot.text, spot.expected)))
+                first.append(str(located(block, spot, line)))
         line += _lines(mapped[block.index])
     return BadLines(count=count, first=first)
 

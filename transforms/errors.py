@@ -56,6 +56,13 @@ class DatasetError(UserError):
 class BrokenArchive(UserError):
     """A compressed input that is damaged or cut off."""
 
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(where, what)
+        self.where, self.what = where, what
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
 
 class OutputExists(UserError):
     """The output is there already, or another writer is at it. A caller that knows a better remedy may replace it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,8 @@ def write_fragment(fs: Any, path: str, origin: Origin, parsed: Parsed, data: ByF
     header["example_bytes"], header["value_bytes"] = data.examples.itemsize, 4 if data.values.size else 0
     header["label_values"][: label_values.size] = label_values
     header["label_files"][: first.size] = np.searchsorted(np.cumsum(origin.rows), first, side="right")
-    notes = json.dumps([asdict(spot) for spot in parsed.bad]).encode() if parsed.bad else b""
+    spots = [{name: getattr(spot, name) for name in _SPOT} for spot in parsed.bad]
+    notes = json.dumps(spots).encode() if spots else b""
     header["note_bytes"] = len(notes)
     sections = [header, data.directory, data.features, data.counts, data.examples, data.values]
     sections += [codes.astype(np.uint8)] + ([parsed.weights] if weighted else [])

@@ -16,6 +16,7 @@ import numpy as np
 from transforms.cancelled import stop_if_cancelled
 from transforms.claim import Claim
 from transforms.errors import UserError
+from transforms.examples import BAD_LINES_NAMED, Piece
 from transforms.fragments import (
     Fragment,
     Origin,
@@ -30,15 +31,13 @@ from transforms.fragments import (
 from transforms.holdout import training_part
 from transforms.inputs import Block
 from transforms.labels import MIXED_WEIGHTS, Labels, LabelsInfo, read_label_file, write_label_file, wrong_labels
-from transforms.parser import BadSpot, Parsed, bad_line, join, parse, trimmed
+from transforms.parser import BadSpot, join
 from transforms.parts import PART_SCHEMA, PartInfo, merge_runs, part_name, write_part
 from transforms.plan import BYTES_PER_NONZERO, Recipe
-from transforms.reading import Limits, read_lines
 from transforms.schema import parse_record, record, text, whole
 from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, open_storage, read_whole, sha256_of, write_json
 
-BAD_LINES_NAMED = 10
 _PIECES = record({"pieces": whole(), "plan": text()})
 
 
@@ -72,45 +71,6 @@ class Mapped:
     spots: list[BadSpot]  # lines counted from the start of their file, or of the block if it starts inside the file
 
 
-class BadSpotFound(UserError):
-    """A bad line, its number counted from the start of its block: the driver knows where that is."""
-
-    def __init__(self, block: int, spot: BadSpot) -> None:
-        super().__init__(block, spot)
-        self.block, self.spot = block, spot
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What was parsed of one file of a block: all of it, or, of a large compressed one, a part."""
-
-    file: int  # its position among the files of the block
-    parsed: Parsed
-
-
-def parse_block(
-    block: Block, options: StorageOptions, limits: Limits, *, zero_based: bool, on_bad_line: str
-) -> Iterator[Piece]:
-    """Read a block and parse it; bad lines are counted and the first of them noted, or the first one is raised."""
-    skip = on_bad_line == "skip"
-    file = lines = 0
-    for piece in read_lines(block, options, limits, skip=skip):
-        if piece.file != file:
-            file, lines = piece.file, 0
-        if piece.flaw:
-            parsed = bad_line(piece.flaw)
-        else:
-            keep = BAD_LINES_NAMED if skip else 1
-            parsed = parse(piece.array, piece.size, zero_based=zero_based, bad_lines=keep)
-        # The parser counts lines from the piece of text it is given; people count them from the file's start.
-        spots = [replace(spot, line=spot.line + lines, file=file) for spot in parsed.bad]
-        if spots and not skip:
-            raise BadSpotFound(block.index, spots[0])
-        lines += parsed.lines
-        parsed = replace(parsed, bad=spots)
-        yield Piece(file, trimmed(parsed) if len(block.spans) > 1 else parsed)
-
-
 @without_secrets
 def map_block(job: Job, block: Block) -> list[Mapped]:
     """Parse a block and leave it by feature: one fragment, or several when there is much compressed text in it."""
@@ -128,13 +88,11 @@ def map_block(job: Job, block: Block) -> list[Mapped]:
 
 def _batches(job: Job, block: Block) -> Iterator[list[Piece]]:
     """The block's pieces as they go into fragments: all into one, but compressed text into several if it is much."""
-    limits = Limits(job.plan.block_size, job.plan.max_line_bytes)
-    zero_based, on_bad_line = job.plan.zero_based, job.plan.on_bad_line
     batch: list[Piece] = []
     nonzeros = 0
     most = 0 if len(block.spans) == 1 else job.plan.block_size // BYTES_PER_NONZERO
     compressed = block.compressed
-    for piece in parse_block(block, job.options, limits, zero_based=zero_based, on_bad_line=on_bad_line):
+    for piece in job.plan.reader.pieces(block, job.options):
         batch.append(piece)
         nonzeros += piece.parsed.ids.size
         if compressed and nonzeros >= most:
@@ -157,7 +115,7 @@ def _map_pieces(fs: Any, job: Job, block: Block, pieces: Sequence[Piece], index:
     stop_if_cancelled()
     job.claim.check(fs)
     path = _fragment_path(job, block, index)
-    origin = Origin(job.plan.fingerprint.encode(), rows, job.plan.max_line_bytes)
+    origin = Origin(job.plan.fingerprint.encode(), rows, job.plan.reader.max_line_bytes)
     fragment = write_fragment(fs, path, origin, parsed, data)
     return Mapped(fragment, np.diff(data.directory["nnz"]), parsed.bad)
 
@@ -214,18 +172,13 @@ def _names_files_of(block: Block, mapped: Mapped) -> bool:
 
 def _same_bad_lines(job: Job, fragment: Fragment) -> bool:
     """Would the lines that were left out be left out now?"""
-    return job.plan.on_bad_line == "skip" and bool(fragment.header["max_line"] == job.plan.max_line_bytes)
+    return job.plan.reader.on_bad_line == "skip" and bool(fragment.header["max_line"] == job.plan.reader.max_line_bytes)
 
 
 @without_secrets
 def count_lines(job: Job, block: Block) -> int:
     """Lines that start in a plain block."""
-    return sum(
-        int(np.count_nonzero(text.array[: text.size] == 10)) + int(text.size > 0 and text.array[text.size - 1] != 10)
-        if not text.flaw
-        else 1
-        for text in read_lines(block, job.options, Limits(job.plan.block_size, job.plan.max_line_bytes))
-    )
+    return job.plan.reader.count_lines(block, job.options)
 
 
 @dataclass(frozen=True)

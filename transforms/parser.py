@@ -389,6 +389,7 @@ class BadSpot:
     text: str  # the offending piece, shortened
     expected: str
     file: int = 0  # position of its file among those of the block
+    code: int = OK  # what is wrong with it, of EXPECTED; OK if the line could not even be read
 
 
 @dataclass(frozen=True)
@@ -484,7 +485,8 @@ def _spot(text: np.ndarray, stop: int, line: int, line_start: int, position: int
     token = [] if content[column : column + 1].isspace() else content[column:].split(maxsplit=1)[:1]
     shown = token[0][:40].decode("utf-8", "backslashreplace") if token else ""
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in shown)
-    return BadSpot(line, column + 1, shown + ("…" if token and len(token[0]) > 40 else ""), EXPECTED[code])
+    ellipsis = "…" if token and len(token[0]) > 40 else ""
+    return BadSpot(line, column + 1, shown + ellipsis, EXPECTED[code], code=code)
 
 
 def _second_occurrence(line: bytes) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from transforms.assign import STRATEGIES, bucket_count
 from transforms.errors import OutputExists, UserError
+from transforms.examples import Reader, check_reading
 from transforms.holdout import check_fraction
 from transforms.inputs import COMPRESSION, InputFile
 from transforms.reading import MAX_LINE
@@ -38,10 +39,8 @@ class Recipe:
     buckets: int
     block_size: int
     strategy: str
-    zero_based: bool
-    on_bad_line: str
     hold_out: float
-    max_line_bytes: int
+    reader: Reader
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,12 @@ class Plan:
             raise UserError(f"block size must be at least 1 byte, got {self.block_size}")
         if self.strategy not in STRATEGIES:
             raise UserError(f"strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
-        if self.on_bad_line not in ("raise", "skip"):
-            raise UserError(f"on_bad_line must be raise or skip, got {self.on_bad_line!r}")
-        if self.max_line_bytes < 1:
-            raise UserError(f"the longest line must be at least 1 byte, got {self.max_line_bytes}")
+        check_reading(self.on_bad_line, self.max_line_bytes)
         check_fraction(self.hold_out)
+
+    @property
+    def reader(self) -> Reader:
+        return Reader(self.block_size, self.zero_based, self.on_bad_line, self.max_line_bytes)
 
     @property
     def buckets(self) -> int:
@@ -98,10 +98,8 @@ class Plan:
             buckets=self.buckets,
             block_size=self.block_size,
             strategy=self.strategy,
-            zero_based=self.zero_based,
-            on_bad_line=self.on_bad_line,
             hold_out=self.hold_out,
-            max_line_bytes=self.max_line_bytes,
+            reader=self.reader,
         )
 
 

@@ -259,7 +259,7 @@ def _decompressed(raw: Any, file: InputFile, limits: Limits, skip: bool) -> Iter
     if broken is not None:
         if not skip:
             raise broken
-        yield _flaw(str(broken).removeprefix(f"{file.name}: "))
+        yield _flaw(broken.what)
 
 
 class _Lines:
@@ -320,5 +320,5 @@ def _read_compressed(stream: Any, size: int, name: str) -> bytes:
     try:
         data: bytes = stream.read(min(size, READ))
     except (EOFError, OSError, lzma.LZMAError, ValueError, zlib.error) as error:
-        raise BrokenArchive(f"{name}: damaged or cut-off archive: {error}. Fetch or compress it again") from None
+        raise BrokenArchive(name, f"damaged or cut-off archive: {error}. Fetch or compress it again") from None
     return data
