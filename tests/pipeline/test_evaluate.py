@@ -153,7 +153,7 @@ def test_one_label_alone_leaves_areas_undefined(
     with pytest.warns(UserWarning, match=f"every test example has the label {label.decode()}: .* undefined"):
         done = evaluate(run, write("t.svm", label + b" 1:1\n" + label + b"\n"), metric="auc", client=client)
     assert done.best is None
-    assert [name for name in metric_names() if PathModel.load(run).path[0][name] is None] == undefined
+    assert [name for name in metric_names("binary") if PathModel.load(run).path[0][name] is None] == undefined
     types = {field.name: str(field.type) for field in pq.read_schema(Path(run) / "path.parquet")}
     assert [types[name] for name in metric_names("binary")] == ["double"] * 4
 
