@@ -10,7 +10,18 @@ import numpy as np
 
 from benchmarks.measure import CORES, Peer, Rung, run, timed
 from benchmarks.problem import Problem
-from solver import DefaultOptions, Examples, Solution, ThreadBlocks, certified_path, lambda_grid
+from solver import (
+    DefaultOptions,
+    Examples,
+    NullModel,
+    Penalty,
+    Solution,
+    ThreadBlocks,
+    lambda_grid,
+    null_model,
+    solve_path,
+)
+from solver import Problem as Fit
 
 
 @dataclass
@@ -18,9 +29,9 @@ class Ready:
     """Blocks in memory. `order`: the features as the blocks count them; neighbours go to different blocks."""
 
     blocks: ThreadBlocks
-    examples: Examples
+    fit: Fit
+    null: NullModel
     order: np.ndarray
-    largest: float
     last: Solution | None = None
 
     def dense(self, solution: Solution) -> np.ndarray:
@@ -34,11 +45,12 @@ def prepare(problem: Problem) -> Ready:
     order = np.concatenate([np.arange(first, problem.X.shape[1], CORES) for first in range(CORES)])
     examples = Examples.of(problem.y)
     blocks = ThreadBlocks.from_csc(problem.X.tocsc()[:, order], examples, CORES, threads=CORES)
-    return Ready(blocks, examples, order, problem.largest)
+    fit = Fit(examples, Penalty(order.size))
+    return Ready(blocks, fit, null_model(blocks, fit), order)
 
 
 def path(data: Ready, lambdas: Sequence[float], rung: Rung) -> Iterator[np.ndarray]:
-    for solution in certified_path(data.blocks, data.examples, lambdas, DefaultOptions(**rung), largest=data.largest):
+    for solution in solve_path(data.blocks, data.fit, lambdas, DefaultOptions(**rung), null=data.null):
         data.last = solution
         yield data.dense(solution)
 

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from solver import Block, Columns, Examples
 from solver.arrays import Float32, Float64
-from solver.kernels import kernel
+from solver.kernels.compiled import kernel
 
 NU = 1e-6
 REPEATS = 25
@@ -129,14 +129,10 @@ def lambda_at(slopes: Float64, share: float) -> float:
 
 
 def slopes_at_zero(case: Case) -> Float64:
-    kind, indptr, indices, data, matrix = case.columns.arrays
-    half = case.examples.signed / 2.0
-    if matrix.size:
-        return np.abs(matrix @ half)
-    values = data if data.size else np.ones(indices.size, np.float32)
-    X = sparse.csc_matrix((values, indices, indptr), shape=(case.columns.n, kind.size))
-    slopes: Float64 = np.abs(np.asarray(X.T @ half))
-    return slopes
+    working, slopes = np.empty((2, case.examples.n)), np.empty(case.size)
+    case.examples.residuals(np.zeros(case.examples.n), working)
+    case.columns.slopes(working[0], slopes)
+    return np.abs(slopes)
 
 
 def measure(case: Case) -> str:

@@ -25,11 +25,12 @@ from solver import (
     ConvergenceWarning,
     DefaultOptions,
     Examples,
+    Penalty,
+    Problem,
     SolverOptions,
     ThreadBlocks,
-    certified_path,
     lambda_grid,
-    lambda_max,
+    null_model,
     solve_path,
 )
 
@@ -76,14 +77,13 @@ def seconds(size: Size, repeat: int) -> dict[str, float]:
 
 
 def _times(mode: str, blocks: Blocks, examples: Examples, repeat: int) -> Iterator[float]:
-    largest = lambda_max(blocks, examples)
-    lambdas = lambda_grid(largest, 5)
+    problem = Problem(examples, Penalty(blocks.layout.size))
+    null = null_model(blocks, problem)
+    lambdas = lambda_grid(null.lambda_max, 5)
+    options = DefaultOptions() if mode == "default" else SolverOptions.paper()
     for _ in range(repeat):
         began = time.perf_counter()
-        if mode == "default":
-            list(certified_path(blocks, examples, lambdas, DefaultOptions(), largest=largest))
-        else:
-            list(solve_path(blocks, examples, lambdas, SolverOptions.paper(), largest=largest))
+        list(solve_path(blocks, problem, lambdas, options, null=null))
         yield time.perf_counter() - began
 
 

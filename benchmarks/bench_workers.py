@@ -24,7 +24,7 @@ from benchmarks.reference import read_data
 from benchmarks.timed_blocks import TimedBlocks
 from pipeline.blocks import DaskBlocks, list_workers, make_groups, place
 from pipeline.cluster import ClusterOptions, open_client
-from solver import Blocks, DefaultOptions, Examples, ThreadBlocks, certified_path, lambda_grid, lambda_max
+from solver import Blocks, DefaultOptions, Examples, Penalty, Problem, ThreadBlocks, lambda_grid, null_model, solve_path
 from transforms import Dataset, from_arrays
 
 
@@ -44,15 +44,15 @@ class Spent:
 
 def measure(blocks: Blocks, examples: Examples, length: int, repeat: int) -> Spent:
     """The fastest of several paths; the first one, in which code is compiled, does not count."""
-    largest = lambda_max(blocks, examples)
-    lambdas = lambda_grid(largest, length)
-    spent = [one_path(blocks, examples, lambdas, largest) for _ in range(repeat + 1)]
+    problem = Problem(examples, Penalty(blocks.layout.size))
+    lambdas = lambda_grid(null_model(blocks, problem).lambda_max, length)
+    spent = [one_path(blocks, problem, lambdas) for _ in range(repeat + 1)]
     return min(spent[1:], key=lambda one: one.total)
 
 
-def one_path(blocks: Blocks, examples: Examples, lambdas: list[float], largest: float) -> Spent:
+def one_path(blocks: Blocks, problem: Problem, lambdas: list[float]) -> Spent:
     clock, began = TimedBlocks(blocks), time.perf_counter()
-    path = list(certified_path(clock.as_blocks, examples, lambdas, DefaultOptions(), largest=largest))
+    path = list(solve_path(clock, problem, lambdas, DefaultOptions()))
     total = time.perf_counter() - began
     search = sum(solution.line_search_seconds for solution in path)
     return Spent(total, clock.seconds["sweep"], clock.seconds["columns"], search)

@@ -20,7 +20,17 @@ from scipy import sparse
 
 from benchmarks.lookalikes import make_arrays
 from benchmarks.reference import read_data
-from solver import DefaultOptions, Examples, Solution, ThreadBlocks, certified_path, lambda_grid, lambda_max
+from solver import (
+    DefaultOptions,
+    Examples,
+    Penalty,
+    Problem,
+    Solution,
+    ThreadBlocks,
+    lambda_grid,
+    null_model,
+    solve_path,
+)
 
 Data = tuple[sparse.csc_matrix, np.ndarray]
 TOLS = (1e-3, 1e-4, 1e-5)
@@ -89,10 +99,12 @@ def excesses(data: Data, memory: int | None) -> np.ndarray:
     X = X[:, np.flatnonzero(np.diff(X.indptr))]
     examples = Examples.of(data[1])
     with ThreadBlocks.from_csc(X, examples, 2, threads=2) as blocks:
-        largest = lambda_max(blocks, examples)
+        problem = Problem(examples, Penalty(X.shape[1]))
+        null = null_model(blocks, problem)
+        lambdas = lambda_grid(null.lambda_max, LENGTH)
 
         def path(options: DefaultOptions) -> list[Solution]:
-            return list(certified_path(blocks, examples, lambda_grid(largest, LENGTH), options, largest=largest))
+            return list(solve_path(blocks, problem, lambdas, options, null=null))
 
         optima = np.array([one.objective - one.gap for one in path(DefaultOptions(gap=1e-8, max_rounds=500))])
         rows = [path(DefaultOptions(tol=tol, subspace_memory=memory, max_rounds=1000)) for tol in TOLS]

@@ -16,7 +16,7 @@ import click
 import numpy as np
 from scipy import sparse
 
-from solver import DefaultOptions, Examples, ThreadBlocks, certified_path, lambda_grid, lambda_max
+from solver import DefaultOptions, Examples, Penalty, Problem, ThreadBlocks, lambda_grid, null_model, solve_path
 
 Data = tuple[sparse.csc_matrix, np.ndarray]
 
@@ -97,12 +97,13 @@ def report(name: str, k: int, length: int) -> str:
     X.sort_indices()
     examples = Examples.of(y)
     with ThreadBlocks.from_csc(X, examples, 2, threads=2) as blocks:
-        largest = lambda_max(blocks, examples)
-        lambdas = lambda_grid(largest, length)
+        problem = Problem(examples, Penalty(X.shape[1]))
+        null = null_model(blocks, problem)
+        lambdas = lambda_grid(null.lambda_max, length)
         began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # counted below
-            path = list(certified_path(blocks, examples, lambdas, DefaultOptions(), largest=largest))
+            path = list(solve_path(blocks, problem, lambdas, DefaultOptions(), null=null))
         seconds = time.perf_counter() - began
     met = sum(one.converged for one in path)
     gap = max(one.gap / one.objective for one in path)

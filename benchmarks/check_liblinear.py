@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 
-from solver import Examples, RoundRecord, SolverOptions, ThreadBlocks, lambda_max, solve
+from solver import Examples, Penalty, Problem, RoundRecord, SolverOptions, ThreadBlocks, null_model, solve_path
 
 FILES = ("heart_scale", "a9a", "rcv1_small.train.svm", "allaml.svm")
 
@@ -41,17 +41,17 @@ def main(data: Path) -> None:
     for name in FILES:
         X, labels = load_svmlight_file(str(data / name))
         X, y = X.astype(np.float32).tocsc(), np.where(labels > labels.min(), 1.0, -1.0)
-        examples = Examples.of(y)
+        problem = Problem(Examples.of(y), Penalty(X.shape[1]))
         for k in (2, 6, 10):
-            with ThreadBlocks.from_csc(X, examples, 1) as one:
-                lam = lambda_max(one, examples) / 2**k
+            with ThreadBlocks.from_csc(X, problem.examples, 1) as one:
+                lam = null_model(one, problem).lambda_max / 2**k
             best = liblinear_objective(X.astype(np.float64), y, lam)
             worst, rounds = -np.inf, []
             for count in (1, 2, 5):
                 trace: list[RoundRecord] = []
-                with ThreadBlocks.from_csc(X, examples, count) as blocks:
+                with ThreadBlocks.from_csc(X, problem.examples, count) as blocks:
                     options = SolverOptions.paper(tol=1e-11, max_rounds=50_000)
-                    solution = solve(blocks, examples, lam, options, on_round=trace.append)
+                    (solution,) = solve_path(blocks, problem, [lam], options, on_round=trace.append)
                 worst = max(worst, (solution.objective - best) / best)
                 close = (record.round for record in trace if record.objective <= best * (1 + 1e-6))
                 rounds.append(str(next(close, "not")))

@@ -1,36 +1,28 @@
-"""Blocks with a clock on every call, so that a benchmark can say where the time goes."""
+"""Blocks with a clock on every question, so that a benchmark can say where the time goes."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 from solver import Blocks
 
 
-class TimedBlocks:
-    """Passes every call on, waits until all blocks have answered, and adds up the seconds by method."""
+class TimedBlocks(Blocks):
+    """Passes every question on, waits until all blocks have answered, and adds up the seconds by question."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self.seconds: Counter[str] = Counter()
 
     @property
-    def as_blocks(self) -> Blocks:
-        return cast(Blocks, self)
+    def sizes(self) -> Sequence[int]:
+        return self._blocks.sizes
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._blocks, name)
-        return self._timed(name, found) if callable(found) else found
-
-    def _timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            began = time.perf_counter()
-            answers = method(*arguments, **named)
-            answers = answers if answers is None else list(answers)
-            self.seconds[name] += time.perf_counter() - began  # type: ignore[assignment]
-            return answers
-
-        return call
+    def ask(self, name: str, *shared: Any, each: Any = None) -> list[Any]:
+        began = time.perf_counter()
+        answers = list(self._blocks.ask(name, *shared, each=each))
+        self.seconds[name] += time.perf_counter() - began  # type: ignore[assignment]
+        return answers

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.report.write import write_report
     from pipeline.run import Run
     from pipeline.stages import PipelineOptions, PipelineResult, run_pipeline
-    from solver import ConvergenceWarning, DefaultOptions, SolverOptions
+    from solver import ConvergenceWarning, DefaultOptions, ProblemOptions, SolverOptions
     from transforms.arrays import from_arrays
     from transforms.check import check_dataset
     from transforms.convert import convert_libsvm
@@ -46,6 +46,7 @@ __all__ = [
     "PipelineOptions",
     "PipelineResult",
     "Prediction",
+    "ProblemOptions",
     "Run",
     "SolverOptions",
     "UserError",
@@ -70,6 +71,7 @@ _HOMES = {
     "DatasetError": "transforms.errors",
     "DefaultOptions": "solver",
     "Evaluation": "pipeline.evaluation",
+    "Watcher": "pipeline.events",
     "L1LogisticRegression": "pipeline.estimators.single",
     "L1LogisticRegressionPath": "pipeline.estimators.path",
     "OutputExists": "transforms.errors",
@@ -79,10 +81,10 @@ _HOMES = {
     "PipelineOptions": "pipeline.stages",
     "PipelineResult": "pipeline.stages",
     "Prediction": "pipeline.prediction",
+    "ProblemOptions": "solver",
     "Run": "pipeline.run",
     "SolverOptions": "solver",
     "UserError": "transforms.errors",
-    "Watcher": "pipeline.events",
     "__version__": "transforms.version",
     "check_dataset": "transforms.check",
     "convert_libsvm": "transforms.convert",

@@ -45,7 +45,7 @@ RESIDENCIES = ("auto", "memory", "stream")
 class PathOptions:
     """Which λ to solve for: a grid down from λmax, or an explicit list."""
 
-    length: int = option(20, "λ in the grid.")
+    length: int = option(20, "λ in the grid.", least=1)
     ratio: float = option(0.5, "From one λ to the next, down from λmax.")
     lambdas: tuple[float, ...] | None = option(None, "Solve for these λ, not for a grid.", metavar="L,L,...")
     extra: tuple[float, ...] = option((), "Further λ, between those of the grid.", metavar="L,L,...")

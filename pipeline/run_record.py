@@ -255,10 +255,12 @@ def run_check(where: str) -> Check:
             found = f"run version {shown(version)}"
             raise UserError(f"{where}: {found}, but this dglmnet reads {RUN_VERSION}: fit again")
         _RUN(about, place)
-        loss = about["options"].get("loss", BEFORE["loss"])
-        text(choices=list(LOSSES))(loss, "options.loss")
+        chosen = BEFORE | about["options"]
+        text(choices=list(LOSSES))(chosen["loss"], "options.loss")
+        flag(chosen["intercept"], "options.intercept")
+        number(0, 1)(chosen["l1_ratio"], "options.l1_ratio")
         names = about["dataset"].get("label_map")
-        if names is None and find_loss(loss).LABELS != NUMBER:
+        if names is None and find_loss(chosen["loss"]).LABELS != NUMBER:
             raise Mismatch("dataset.label_map is missing")
         if names is not None and names["-1"] == names["+1"]:
             raise Mismatch("dataset.label_map gives -1 and +1 the same label")

@@ -12,9 +12,14 @@ from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any, Self
 
 
-def option(default: Any, words: str, *, metavar: str | None = None, unit: str | None = None) -> Any:
-    """A field that people set. words: what --help says. unit: "bytes" where a size may be written as 2GB."""
-    return field(default=default, metadata={"words": words, "metavar": metavar, "unit": unit})
+def option(
+    default: Any, words: str, *, metavar: str | None = None, unit: str | None = None, least: int | None = None
+) -> Any:
+    """A field that people set.
+
+    words: what --help says. unit: "bytes" where a size may be written as 2GB. least: of a whole number.
+    """
+    return field(default=default, metadata={"words": words, "metavar": metavar, "unit": unit, "least": least})
 
 
 def options_of(kind: type[Any]) -> list[Field[Any]]:
@@ -73,7 +78,7 @@ class SolverOptions:
     sufficient_decrease: float = 0.01
     tol: float = option(1e-4, "The relative decrease of a round that ends a λ.")
     back_tol: float | None = None
-    max_rounds: int = option(100, "Rounds for one λ, at the most.")
+    max_rounds: int = option(100, "Rounds for one λ, at the most.", least=1)
 
     def __post_init__(self) -> None:
         for name in ("nu", "tol", "sufficient_decrease"):
@@ -119,8 +124,8 @@ class DefaultOptions:
         metavar="SIZE",
         unit="bytes",
     )
-    max_rounds: int = option(200, "Rounds for one λ, at the most.")
-    threads: int | None = option(None, "Threads of the driver's search. Without it, all cores.")
+    max_rounds: int = option(200, "Rounds for one λ, at the most.", least=1)
+    threads: int | None = option(None, "Threads of the driver's search. Without it, all cores.", least=1)
 
     def __post_init__(self) -> None:
         _require(0 < self.tol < 1, "tol", "lie between 0 and 1", self.tol)

@@ -107,6 +107,10 @@ class Penalty:
         for factor in (self.l1_factor, self.l2_factor):
             if factor is not None and (factor.shape != (self.size,) or not (factor >= 0.0).all()):
                 raise ValueError(f"penalty factors must be {self.size} numbers >= 0")
+        if (self.l1_factor is None) != (self.l2_factor is None):
+            raise ValueError("l1_factor and l2_factor must be given together")
+        if self.l1_factor is not None and self.l2_factor is not None and self.l2_factor[self.l1_factor == 0.0].any():
+            raise ValueError("l2_factor must be 0 where l1_factor is: such features are not penalised at all")
 
     @classmethod
     def scaled(

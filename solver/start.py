@@ -83,6 +83,7 @@ class NullModel:
 
 def null_model(blocks: Blocks, problem: Problem) -> NullModel:
     """Fit the unpenalised coordinates alone; λmax is where the first of the others would enter."""
+    blocks.set_penalty(problem.penalty)
     free = free_coordinates(blocks, problem)
     margins = restart(blocks, free, Coefficients.empty())
     value = free.refit(margins)

@@ -31,7 +31,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 # Where files are shared out among processes, those that take longest come first, lest one process end long after the
 # other. The first two compile most of the kernels, each its own, for all that follow.
 LONGEST_FIRST = (
-    "solver/test_certified.py",
+    "solver/algorithms/test_certified.py",
     "transforms/test_output.py",
     "pipeline/test_driver.py",
     "test_notebooks.py",
@@ -42,7 +42,7 @@ LONGEST_FIRST = (
     "pipeline/test_submit_cli.py",
     "pipeline/test_estimator.py",
     "transforms/test_convert.py",
-    "solver/test_split.py",
+    "solver/algorithms/test_split.py",
 )
 
 

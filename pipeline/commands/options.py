@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import Field
+from types import UnionType
 from typing import Any, get_args, get_type_hints
 
 import click
@@ -90,12 +91,13 @@ def _words(field: Field[Any]) -> str:
 
 def _plain(hint: Any) -> Any:
     """int of int | None."""
-    kinds = [one for one in get_args(hint) if one is not type(None)]
-    return kinds[0] if kinds else hint
+    return next(one for one in get_args(hint) if one is not type(None)) if isinstance(hint, UnionType) else hint
 
 
 def _type(field: Field[Any], hint: Any) -> Any:
     if field.metadata["unit"] == "bytes":
         return Size()
-    plain = _plain(hint)
+    plain, least = _plain(hint), field.metadata["least"]
+    if plain is int and least is not None:
+        return click.IntRange(least)
     return plain if plain in (int, float, str) else Numbers()

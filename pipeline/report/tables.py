@@ -31,7 +31,8 @@ def search_share(row: dict[str, Any]) -> float | None:
 
 def path_columns(data: RunData) -> list[str]:
     columns = ["Model", "λ", "of λmax", "Nonzeros", "Rounds", "Seconds", "Search", "Objective", "Rel. gap"]
-    return columns + [metric_title(name) for name in data.metrics]
+    intercept = ["Intercept"] if data.record.option("intercept") else []
+    return columns[:4] + intercept + columns[4:] + [metric_title(name) for name in data.metrics]
 
 
 def path_cells(data: RunData, row: dict[str, Any]) -> list[Cell]:
@@ -42,6 +43,7 @@ def path_cells(data: RunData, row: dict[str, Any]) -> list[Cell]:
         Cell(number(row["lambda"])),
         Cell(fraction(row["lambda"], data.lambda_max)),
         Cell(f"{row['nonzeros']:,}"),
+        *([Cell(_signed(row["intercept"] or 0.0))] if data.record.option("intercept") else []),
         Cell(f"{row['rounds']:,}", rounds),
         Cell(f"{row['seconds']:,.2f}"),
         Cell(percent(search_share(row))),
@@ -58,10 +60,14 @@ def feature_rows(data: RunData) -> list[list[str]]:
     found = []
     for feature, along in zip(features, weights, strict=True):
         first = next(k for k, weight in enumerate(along) if weight)
-        weight = f"{along[data.featured]:+.4f}".replace("-", "−") if along[data.featured] else "0"
+        weight = _signed(along[data.featured]) if along[data.featured] else "0"
         named = [data.names.get(feature, NOTHING)] if data.names else []
         found.append([str(feature), *named, weight, lambda_text(data, data.rows[first])])
     return found
+
+
+def _signed(weight: float) -> str:
+    return f"{weight:+.4f}".replace("-", "−")
 
 
 def data_pairs(data: RunData) -> list[Pair]:

@@ -22,6 +22,7 @@ _ROOT_TAU = math.sqrt(2.0 * math.pi)
 _TAIL = -8.0  # below, the ratio of φ and Φ comes from a continued fraction
 _TERMS = 24  # of it: exact to the last bit from 8 on
 _STEPS = 60  # of Newton's method for κ(τ) = u, at the most; four or five are usual
+_FURTHEST = 37.0  # of τ: κ underflows from 38 on, and a step that overshoots must find its way back
 
 
 def encode(y: ArrayLike, s: ArrayLike | None) -> Float64:
@@ -108,9 +109,9 @@ def _least_along(t: float, scale: float) -> float:
     wanted = math.log(u)
     for _ in range(_STEPS):
         step = (math.log(ratio) - wanted) / more
-        tau += step
+        tau = min(tau + step, _FURTHEST)
         loss, ratio, more = _normal(tau)
-        if ratio <= 0.0 or abs(step) <= 1e-13 * (1.0 + abs(tau)):
+        if abs(step) <= 1e-13 * (1.0 + abs(tau)):
             break
     least: float = loss + u * tau
     return least

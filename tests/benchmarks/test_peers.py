@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from benchmarks.peers import _last_line, find_peer, run_peer
 from benchmarks.problem import Problem
 from benchmarks.standing import Standing
-from solver import DefaultOptions, Examples, ThreadBlocks, certified_path, lambda_max
+from solver import DefaultOptions, Examples, ThreadBlocks
+from tests.solver.plain import lambda_max, path
 
 JAVA = """Py4JJavaError: o42.count
 Caused by: SparkException: aborted
@@ -38,7 +39,7 @@ def test_a_peer_climbs_and_short_runs_are_repeated(tmp_path: Path) -> None:
     blocks = ThreadBlocks.from_csc(X.tocsc(), examples, 1)
     largest = lambda_max(blocks, examples)
     lambdas = largest / np.array([4.0, 16.0])
-    tight = list(certified_path(blocks, examples, lambdas.tolist(), DefaultOptions(gap=1e-9), largest=largest))
+    tight = path(blocks, examples, lambdas.tolist(), DefaultOptions(gap=1e-9))
     best, gap = (np.array(values) for values in zip(*((one.objective, one.gap) for one in tight), strict=True))
     Problem(sp.csr_matrix(X), y, largest, lambdas, best, gap, False).save(tmp_path / "small.npz")
     found = run_peer(find_peer("dglmnet"), tmp_path / "small.npz", limit=60.0)

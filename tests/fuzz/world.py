@@ -40,7 +40,18 @@ from pipeline.run_record import RunRecord, run_check
 from pipeline.scoring import score_partition, training_features
 from pipeline.summary import summary_lines
 from pipeline.weights import WeightTable
-from solver import Block, DefaultOptions, Examples, ThreadBlocks, certified_path, lambda_max
+from solver import (
+    Block,
+    DefaultOptions,
+    Examples,
+    Penalty,
+    Problem,
+    ProblemOptions,
+    ThreadBlocks,
+    make_problem,
+    null_model,
+    solve_path,
+)
 from tests.damage import unsealed
 from tests.fuzz.mutations import spoil_bytes, spoil_json, spoil_table
 from transforms import (
@@ -327,12 +338,14 @@ def _score(world: World, rng: Random) -> None:
 def _fit(world: World, rng: Random) -> None:
     """What the workers and the driver of a fit do, in this thread."""
     dataset = open_dataset(world.data)
-    examples = Examples.of(*dataset.labels())
+    labels, weights = dataset.labels()
+    examples = Examples.of(labels, weights)
     blocks = [_block(dataset, k, examples) for k in range(len(dataset.partitions))]
     with_threads = ThreadBlocks(blocks, threads=1)
-    largest = lambda_max(with_threads, examples)
-    if largest > 0:
-        list(certified_path(with_threads, examples, [largest / 2], DefaultOptions(max_rounds=20), largest=largest))
+    problem = make_problem(with_threads, examples, ProblemOptions(intercept=np.unique(labels).size > 1))
+    null = null_model(with_threads, problem)
+    if null.lambda_max > 0:
+        list(solve_path(with_threads, problem, [null.lambda_max / 2], DefaultOptions(max_rounds=20), null=null))
 
 
 def _block(dataset: Dataset, k: int, examples: Examples) -> Block:
@@ -388,7 +401,7 @@ def _read_report(world: World, rng: Random) -> None:
 def _take_up_run(world: World, rng: Random) -> None:
     run = open_run(world.run, RunRecord.from_json(world._about), StorageOptions(), resume=True, overwrite=False)
     ids = np.arange(12)
-    run.last_beta(ids), run.last_beta(ids, back=2)
+    run.last_betas(ids, Problem(Examples.of([1, -1]), Penalty(ids.size), intercept=True))
     run.release()
 
 

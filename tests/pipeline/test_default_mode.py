@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,17 @@ from distributed import Client
 
 from pipeline import PathOptions, fit_path
 from pipeline.run import Run
-from solver import DefaultOptions, Examples, SolverOptions, ThreadBlocks, certified_path, lambda_grid, lambda_max
+from solver import (
+    DefaultOptions,
+    Examples,
+    ProblemOptions,
+    SolverOptions,
+    ThreadBlocks,
+    lambda_grid,
+    make_problem,
+    null_model,
+    solve_path,
+)
 from transforms import Dataset, Partition, UserError, from_arrays
 from transforms.parts import Csc
 
@@ -39,18 +50,35 @@ def rows(run: Path, name: str = "path") -> list[dict[str, Any]]:
     return found
 
 
+PROBLEMS = [
+    ProblemOptions(intercept=False),
+    ProblemOptions(),
+    ProblemOptions(l1_ratio=0.7, standardize=True),
+    ProblemOptions(nonnegative=True, class_weight="-1=3"),
+    ProblemOptions(loss="squared"),
+    ProblemOptions(loss="probit", l1_ratio=0.9),
+]
+
+
 @pytest.mark.parametrize("residency", ["memory", "stream"])
+@pytest.mark.parametrize("asked", PROBLEMS, ids=str)
 def test_dask_and_threads_give_the_same_path(
-    client: Client, data: tuple[sp.csc_array, np.ndarray], dataset: Dataset, tmp_path: Path, residency: str
+    client: Client,
+    data: tuple[sp.csc_array, np.ndarray],
+    dataset: Dataset,
+    tmp_path: Path,
+    residency: str,
+    asked: ProblemOptions,
 ) -> None:
     run = tmp_path / "run"
-    fit_path(dataset, str(run), algorithm="default", path=PathOptions(length=8), residency=residency, client=client)
-    examples = Examples.of(data[1])
+    fit_path(dataset, str(run), problem=asked, path=PathOptions(length=8), residency=residency, client=client)
+    examples = Examples.of(data[1], None, asked.loss, (3.0, 1.0) if asked.class_weight else None)
     with ThreadBlocks.from_csc(data[0], examples, 2) as blocks:
-        largest = lambda_max(blocks, examples)
-        lambdas = lambda_grid(largest, 8)
-        threads = list(certified_path(blocks, examples, lambdas, DefaultOptions(), largest=largest))
-        tight = list(certified_path(blocks, examples, lambdas, DefaultOptions(gap=1e-8), largest=largest))
+        problem = make_problem(blocks, examples, replace(asked, intercept=asked.intercept is None))
+        null = null_model(blocks, problem)
+        lambdas = lambda_grid(null.lambda_max, 8)
+        threads = list(solve_path(blocks, problem, lambdas, DefaultOptions(), null=null))
+        tight = list(solve_path(blocks, problem, lambdas, DefaultOptions(gap=1e-8), null=null))
     for row, one, best in zip(rows(run), threads, tight, strict=True):
         assert row["converged"]
         assert row["objective"] == pytest.approx(one.objective, rel=1e-4)

@@ -19,6 +19,7 @@ import pytest
 import scipy.sparse as sp
 from dask import delayed
 from distributed import Client
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -34,16 +35,8 @@ from pipeline.estimators import single as estimator
 from tests.pipeline.runs import make_rows, to_text
 from transforms import UserError, convert_libsvm, from_arrays, open_dataset
 
-NO_INTERCEPT = {
-    "check_class_weight_classifiers": "wants class weights to send every example to one class, which takes an "
-    "intercept: LogisticRegression(fit_intercept=False) does not pass either",
-}
 
-
-@parametrize_with_checks(
-    [L1LogisticRegression(), L1LogisticRegressionPath(path_length=4, gap=1e-10)],
-    expected_failed_checks=lambda _: NO_INTERCEPT,
-)
+@parametrize_with_checks([L1LogisticRegression(), L1LogisticRegressionPath(path_length=4, gap=1e-10)])
 def test_scikit_learn_finds_its_rules_kept(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 
@@ -58,12 +51,17 @@ def test_the_examples_in_the_docs_are_true(module: Any) -> None:
 # --- exactness ------------------------------------------------------------------------------------------------------
 
 
-def liblinear(X: Any, y: Any, lam: float, weights: Any = None) -> np.ndarray:
+def liblinear(X: Any, y: np.ndarray, lam: float, weights: Any = None) -> np.ndarray:
+    """Coefficients without an intercept: LIBLINEAR would penalise it."""
     reference = LogisticRegression(
         l1_ratio=1.0, C=1 / lam, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=20_000
     )
     coefficients: np.ndarray = reference.fit(X, y, sample_weight=weights).coef_
     return coefficients
+
+
+def without_intercept(*args: Any, **how: Any) -> L1LogisticRegression:
+    return L1LogisticRegression(*args, fit_intercept=False, **how)
 
 
 def objective(X: Any, y: np.ndarray, lam: float, coef: np.ndarray, weights: Any = None) -> float:
@@ -77,7 +75,7 @@ def objective(X: Any, y: np.ndarray, lam: float, coef: np.ndarray, weights: Any 
 def test_coefficients_are_those_of_liblinear(form: Callable[[Any], Any], weighted: bool, lam: float) -> None:
     X, y = make_rows()
     weights = np.random.default_rng(1).integers(0, 4, y.size) / 2 if weighted else None
-    model = L1LogisticRegression(lam, gap=1e-8).fit(form(X), y, sample_weight=weights)
+    model = without_intercept(lam, gap=1e-8).fit(form(X), y, sample_weight=weights)
     expected = liblinear(sp.csr_matrix(X), y, lam, weights)
     np.testing.assert_allclose(model.coef_, expected, atol=1e-4)
     assert model.objective_ == pytest.approx(objective(X, y, lam, model.coef_, weights), rel=1e-12)
@@ -90,7 +88,7 @@ def test_dense_data_give_what_sparse_ones_give() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 20)).astype(np.float32)
     y = X[:, 0] - X[:, 1] + rng.normal(size=300) > 0
-    dense, sparse = (L1LogisticRegression(2.0, gap=1e-8).fit(form, y) for form in (X, sp.csr_array(X)))
+    dense, sparse = (without_intercept(2.0, gap=1e-8).fit(form, y) for form in (X, sp.csr_array(X)))
     np.testing.assert_allclose(dense.coef_, sparse.coef_, atol=1e-7)
     np.testing.assert_allclose(dense.coef_, liblinear(X, y, 2.0), atol=1e-4)
 
@@ -102,7 +100,7 @@ def test_class_weights_are_those_of_scikit_learn() -> None:
         reference = LogisticRegression(
             l1_ratio=1.0, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=20_000, class_weight=weight
         )
-        model = L1LogisticRegression(gap=1e-8, class_weight=weight)
+        model = without_intercept(gap=1e-8, class_weight=weight)
         coefficients = model.fit(X, y).coef_
         np.testing.assert_allclose(coefficients, reference.fit(sp.csr_matrix(X), y).coef_, atol=1e-4)
     with pytest.raises(ValueError, match=r"class_weight names \{7\}"):
@@ -113,10 +111,89 @@ def test_the_paper_s_algorithm_gives_the_same_minimum() -> None:
     X, y = make_rows()
     paper = L1LogisticRegression(algorithm="paper", tol=1e-10, max_rounds=5000, blocks=2).fit(X, y)
     assert paper.objective_ == pytest.approx(L1LogisticRegression(gap=1e-8).fit(X, y).objective_, rel=1e-7)
-    with pytest.raises(ValueError, match="gap and subspace_memory are for algorithm='default'"):
+    with pytest.raises(ValueError, match="gap does not go with algorithm='paper'"):
         L1LogisticRegression(algorithm="paper", gap=0.1).fit(X, y)
-    with pytest.raises(ValueError, match="algorithm must be 'default' or 'paper', got 'best'"):
+    with pytest.raises(ValueError, match="algorithm must be one of default, paper, got 'best'"):
         L1LogisticRegression(algorithm="best").fit(X, y)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.6])
+@pytest.mark.parametrize("weight", [None, "balanced"])
+def test_with_an_intercept_it_is_scikit_learn_s_minimum(ratio: float, weight: str | None) -> None:
+    X, y = make_rows()
+    y[:60] = 1
+    model = L1LogisticRegression(2.0, l1_ratio=ratio, class_weight=weight, gap=1e-9).fit(X, y)
+    reference = LogisticRegression(
+        C=0.5, l1_ratio=ratio, solver="saga", class_weight=weight, tol=1e-9, max_iter=200_000, random_state=0
+    ).fit(sp.csr_matrix(X, dtype=np.float64), y)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4)
+    np.testing.assert_allclose(model.intercept_, reference.intercept_, atol=1e-4)
+
+
+def test_rare_positives_come_out_calibrated() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 10)).astype(np.float32)
+    y = rng.random(20_000) < 0.01 * np.exp(0.5 * X[:, 0])
+    model = L1LogisticRegression(5.0).fit(X, y)
+    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=1e-6)
+
+
+def test_c_is_the_inverse_of_lambda() -> None:
+    X, y = make_rows()
+    by_c, by_lambda = L1LogisticRegression(C=0.5, gap=1e-9).fit(X, y), L1LogisticRegression(2.0, gap=1e-9).fit(X, y)
+    np.testing.assert_array_equal(by_c.coef_, by_lambda.coef_)
+    for wrong in (L1LogisticRegression(1.0, C=1.0), L1LogisticRegression(C=0.0)):
+        with pytest.raises(ValueError, match="C"):
+            wrong.fit(X, y)
+
+
+def test_a_warm_start_ends_at_the_same_minimum() -> None:
+    X, y = make_rows()
+    model = L1LogisticRegression(4.0, gap=1e-9, warm_start=True).fit(X, y)
+    model.set_params(lam=2.0).fit(X, y)
+    cold = L1LogisticRegression(2.0, gap=1e-9).fit(X, y)
+    np.testing.assert_allclose(model.coef_, cold.coef_, atol=1e-5)
+
+
+def test_penalty_factors_free_and_exclude_features(client: Client) -> None:
+    X, y = make_rows()
+    factors = np.ones(X.shape[1])
+    factors[0], factors[1] = 0.0, np.inf
+    model = L1LogisticRegression(1e6, penalty_factors=factors).fit(X, y)
+    assert np.flatnonzero(model.coef_[0]).tolist() == [0]
+    small = L1LogisticRegression(0.5, penalty_factors=factors, gap=1e-9).fit(X, y)
+    assert small.coef_[0, 1] == 0.0
+    there = L1LogisticRegression(0.5, penalty_factors=factors, gap=1e-9, client=client).fit(X, y)
+    np.testing.assert_allclose(there.coef_, small.coef_, atol=1e-5)
+    with pytest.raises(ValueError, match="penalty_factors has 3 entries, but there are 30 features"):
+        L1LogisticRegression(penalty_factors=[1, 1, 1]).fit(X, y)
+
+
+def test_standardised_features_are_those_of_a_scaler(client: Client) -> None:
+    X = make_rows()[0].toarray() * np.geomspace(0.1, 10, 30)
+    y = make_rows()[1]
+    model = L1LogisticRegression(3.0, standardize=True, gap=1e-10).fit(X, y)
+    scaled = make_pipeline(StandardScaler(), L1LogisticRegression(3.0, gap=1e-10)).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X), scaled.predict_proba(X), atol=1e-5)
+    there = L1LogisticRegression(3.0, standardize=True, gap=1e-10, client=client).fit(X, y)
+    np.testing.assert_allclose(there.coef_, model.coef_, atol=1e-5)
+
+
+def test_no_coefficient_is_negative_where_none_may_be() -> None:
+    X, y = make_rows()
+    model = L1LogisticRegression(0.5, positive=True, gap=1e-8).fit(X, y)
+    free = L1LogisticRegression(0.5, gap=1e-8).fit(X, y)
+    assert (model.coef_ >= 0).all()
+    assert (free.coef_ < 0).any()
+    assert model.relative_gap_ <= 1e-8
+
+
+def test_probit_probabilities_are_those_of_the_normal_distribution() -> None:
+    X, y = make_rows()
+    model = L1LogisticRegression(1.0, loss="probit", gap=1e-8).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], norm.cdf(model.decision_function(X)), atol=1e-12)
+    with pytest.raises(ValueError, match="loss must be one of logistic, probit"):
+        L1LogisticRegression(loss="squared").fit(X, y)
 
 
 # --- awkward data ---------------------------------------------------------------------------------------------------
@@ -125,7 +202,7 @@ def test_the_paper_s_algorithm_gives_the_same_minimum() -> None:
 def test_a_constant_column_does_what_a_penalised_intercept_does() -> None:
     X, y = make_rows()
     wide = sp.hstack([X, np.ones((y.size, 1))])
-    model = L1LogisticRegression(gap=1e-8).fit(wide, y)
+    model = without_intercept(gap=1e-8).fit(wide, y)
     np.testing.assert_allclose(model.coef_, liblinear(sp.csr_matrix(wide), y, 1.0), atol=1e-4)
 
 
@@ -139,7 +216,7 @@ def test_equal_columns_cost_no_more_than_one() -> None:
 def test_empty_rows_and_columns_change_no_coefficient() -> None:
     X, y = make_rows()
     more = sp.block_diag([X, sp.csr_array((2, 3))], format="csr")
-    full, some = L1LogisticRegression(gap=1e-9).fit(more, [*y, 1, -1]), L1LogisticRegression(gap=1e-9).fit(X, y)
+    full, some = without_intercept(gap=1e-9).fit(more, [*y, 1, -1]), without_intercept(gap=1e-9).fit(X, y)
     np.testing.assert_allclose(full.coef_[0, :-3], some.coef_[0], atol=1e-5)
     assert not full.coef_[0, -3:].any()
 
@@ -147,7 +224,7 @@ def test_empty_rows_and_columns_change_no_coefficient() -> None:
 def test_few_examples_and_many_features() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(12, 3000)).astype(np.float32), np.arange(12) % 2
-    model = L1LogisticRegression(0.1, gap=1e-6).fit(X, y)
+    model = without_intercept(0.1, gap=1e-6).fit(X, y)
     assert model.score(X, y) == 1.0
     assert model.objective_ <= objective(X, y, 0.1, liblinear(X, y, 0.1)) * (1 + 1e-6)
 
@@ -268,7 +345,7 @@ def test_logarithms_stay_finite_where_probabilities_vanish() -> None:
 
 def test_each_point_of_a_path_is_the_minimum_at_its_lambda() -> None:
     X, y = make_rows()
-    path = L1LogisticRegressionPath(path_length=6, gap=1e-8).fit(X, y)
+    path = L1LogisticRegressionPath(path_length=6, gap=1e-8, fit_intercept=False).fit(X, y)
     np.testing.assert_allclose(path.lambdas_, path.lambda_max_ * 0.5 ** np.arange(1, 7))
     for k, lam in enumerate(path.lambdas_):
         np.testing.assert_allclose(path.coefs_[[k]].toarray(), liblinear(sp.csr_matrix(X), y, lam), atol=1e-4)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from distributed import Client
 from sklearn.linear_model import LogisticRegression
 
-from pipeline import PathOptions, fit_path
+from pipeline import PathOptions, Watcher, fit_path
 from pipeline.blocks import Placement, WorkerInfo, choose_residency, list_workers, make_groups, place
 from pipeline.run import Run
 from solver import ConvergenceWarning, RoundRecord, Solution, SolverOptions
@@ -172,7 +172,7 @@ def test_more_workers_than_partitions_work(process_client: Client, tmp_path: Pat
     assert len(stored_path(tmp_path / "run")) == 2
 
 
-class StopAfter:
+class StopAfter(Watcher):
     """A watcher that ends the run at a λ, as a crash would."""
 
     def __init__(self, solutions: int) -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from pipeline import PathModel, PathOptions, evaluate, fit_path, predict
+from pipeline import PathModel, PathOptions, Watcher, evaluate, fit_path, predict
 from pipeline.report.write import write_report
 from tests.damage import make_right, replace_table, rewrite, unsealed
 from tests.pipeline.runs import fit_text, make_rows, to_text
@@ -313,11 +313,7 @@ def test_a_data_set_that_is_converted_again_under_a_streaming_fit_ends_the_fit(
     (folder / "other.svm").write_bytes(to_text(X, y))
     from transforms import convert_libsvm
 
-    class Watcher:
-        def placed(self, placements: Any) -> None: ...
-        def begin(self, lambdas: Any, done: int, largest: float) -> None: ...
-        def round(self, record: Any) -> None: ...
-
+    class Converts(Watcher):
         def solution(self, solution: Any) -> None:
             if solution.lambda_index == 1:
                 convert_libsvm(
@@ -327,7 +323,7 @@ def test_a_data_set_that_is_converted_again_under_a_streaming_fit_ends_the_fit(
     with pytest.raises(DatasetError, match=r"train/part-0000[01]\.parquet: this part is damaged \("):
         fit_path(
             str(folder / "train"), str(folder / "new"), path=PathOptions(length=8), residency="stream",
-            client=client, watcher=Watcher(),
+            client=client, watcher=Converts(),
         )  # fmt: skip
     assert json.loads((folder / "new" / "run.json").read_text())["complete"] is False
     assert len(PathModel.load(str(folder / "new"))) == 2

@@ -152,18 +152,22 @@ def test_ids_that_lie_far_apart_find_their_weights(client: Client, write: Write,
     model = PathModel.load(url)
     predict(url, write("t.svm", text + b"1 33:1 4611686018427387904:5\n"), str(tmp_path / "p"), client=client)
     beta = dict(zip(*(part.tolist() for part in model.coefficients(-1)), strict=True))
+    intercept = model.intercept(-1)
     expected = [
-        sum(beta.get(int(id), 0.0) * float(np.float32(value)) for id, value in (p.split(":") for p in line.split()[1:]))
+        intercept
+        + sum(
+            beta.get(int(id), 0.0) * float(np.float32(value)) for id, value in (p.split(":") for p in line.split()[1:])
+        )
         for line in lines
     ]
-    np.testing.assert_allclose(margins_of(tmp_path / "p"), [*expected, 0.0], atol=1e-12)
+    np.testing.assert_allclose(margins_of(tmp_path / "p"), [*expected, intercept], atol=1e-12)
 
 
 def test_examples_and_columns_add_up_to_the_same_for_all_models(run: str) -> None:
     X, _ = make_rows(seed=2)
     model = PathModel.load(run)
     table = WeightTable.of(model, [1, 3])
-    by_row, by_column = np.zeros((X.shape[0], 2)), np.zeros((X.shape[0], 2))
+    by_row, by_column = (np.tile(table.intercepts, (X.shape[0], 1)) for _ in range(2))
     table.add_examples(X.indptr.astype(np.int64), X.indices.astype(np.int64) + 1, X.data, by_row)
     C = X.tocsc()
     features = np.arange(X.shape[1]) + 1

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from pipeline import L1LogisticRegressionPath, PathOptions, fit_path
+from pipeline import L1LogisticRegressionPath, PathOptions, Watcher, fit_path
 from pipeline import blocks as pipeline_blocks
 from pipeline import cluster as pipeline_cluster
 from pipeline.blocks import list_workers
@@ -40,7 +40,7 @@ def dataset(tmp_path: Path) -> Dataset:
     return from_arrays(X, y, str(tmp_path / "dataset"), partitions=2)
 
 
-class OnRound:
+class OnRound(Watcher):
     """A watcher that does something at a round of the second λ."""
 
     def __init__(self, action: Callable[[], object], round: int = 3) -> None:
@@ -122,7 +122,7 @@ def test_restarted_worker_is_not_taken_for_the_old_one(cluster: HandMade, datase
     with pipeline_blocks.DaskBlocks(cluster.client, dataset, placements) as blocks:
         blocks._tokens = ["another object's token"]
         with pytest.raises(WorkerLost):
-            list(blocks.max_gradient(None))
+            blocks.violation(None, 1.0)
 
 
 def test_worker_without_the_package_is_named(cluster: HandMade, tmp_path: Path) -> None:

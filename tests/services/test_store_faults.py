@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from pipeline import PathOptions, fit_path
+from pipeline import PathOptions, Watcher, fit_path
 from tests.pipeline.runs import make_rows, to_text
 from tests.services.faulty_proxy import FAULTS, FaultyProxy, faulty_proxy
 from tests.services.hdfs import Folder, Hdfs
@@ -40,7 +40,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory, client: Client) -> Disk:
     return disk
 
 
-class OnTheWay:
+class OnTheWay(Watcher):
     """Watches a conversion or a fit, and does something once in the middle of it."""
 
     def __init__(self, action: Callable[[], object]) -> None:

@@ -67,7 +67,7 @@ def objective() -> Callable[[sparse.csc_matrix, Examples, float, Coefficients], 
     """f(β), from the data, in numpy."""
 
     def of(X: sparse.csc_matrix, examples: Examples, lam: float, beta: Coefficients) -> float:
-        signed = examples.signed
+        signed = examples.encoded
         m = X.astype(np.float64) @ beta.dense(X.shape[1])
         loss = np.abs(signed) * np.logaddexp(0.0, -np.sign(signed) * m)
         return float(loss.sum() + lam * np.abs(beta.value).sum())

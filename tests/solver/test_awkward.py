@@ -21,10 +21,9 @@ from solver import (
     SolverOptions,
     ThreadBlocks,
     lambda_grid,
-    lambda_max,
-    solve,
-    solve_path,
 )
+from tests.solver import plain
+from tests.solver.plain import lambda_max, solve
 
 OPTIONS = SolverOptions.paper(tol=1e-10, max_rounds=3000)
 
@@ -33,7 +32,7 @@ def path(X: Any, y: Any, M: int, length: int = 12, options: SolverOptions = OPTI
     examples = Examples.of(y)
     with ThreadBlocks.from_csc(sparse.csc_matrix(X, dtype=np.float32), examples, M, threads=2) as blocks:
         largest = lambda_max(blocks, examples)
-        return list(solve_path(blocks, examples, lambda_grid(largest, length), options, largest=largest))
+        return plain.path(blocks, examples, lambda_grid(largest, length), options)
 
 
 def sound(path: list[Solution]) -> bool:

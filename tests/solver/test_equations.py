@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from solver import Block, Columns, Examples, SolverOptions
 from solver.arrays import Coefficients
-from solver.dglmnet import State
+from tests.solver.plain import state_at
 
 NU = 1e-6
 NAMES = ["tall", "wide", "sparse", "one_hot", "dense", "mixed"]
@@ -86,7 +86,7 @@ def test_residual_form_is_the_papers_z_and_q_form(make: Callable[..., Any], name
 
     update = block.cycle(None, lam, NU)
 
-    expected = paper_cycle(dense, examples.signed, beta, lam)
+    expected = paper_cycle(dense, examples.encoded, beta, lam)
     assert np.allclose(update.dbeta.dense(beta.size), expected, rtol=1e-8, atol=1e-11)
     assert np.allclose(update.dmargins, dense @ expected, rtol=1e-8, atol=1e-10)
 
@@ -138,7 +138,7 @@ def test_d_is_negative_away_from_the_optimum(
     with blocks_of(X, examples, M) as blocks:
         for lam in (0.05, 0.5, 3.0):
             beta = np.where(rng.random(X.shape[1]) < 0.5, rng.normal(size=X.shape[1]), 0.0)
-            state = State(blocks, examples, lam, Coefficients.from_dense(beta))
+            state = state_at(blocks, examples, lam, Coefficients.from_dense(beta))
             direction = state.direction(SolverOptions.paper().nu)
             ray = state.ray(direction)
             assert ray.descent(0.0) < 0.0
@@ -148,11 +148,11 @@ def test_d_is_negative_away_from_the_optimum(
 
 def test_d_is_the_papers_formula(make: Callable[..., Any], blocks_of: Callable[..., Any]) -> None:
     X, examples = make("mixed")
-    dense, y = X.toarray().astype(np.float64), examples.signed
+    dense, y = X.toarray().astype(np.float64), examples.encoded
     lam, M = 0.7, 3
     beta = 0.3 * np.random.default_rng(5).normal(size=X.shape[1])
     with blocks_of(X, examples, M) as blocks:
-        state = State(blocks, examples, lam, Coefficients.from_dense(beta))
+        state = state_at(blocks, examples, lam, Coefficients.from_dense(beta))
         direction = state.direction(NU)
         found = state.ray(direction).descent(0.25)
     delta = direction.dbeta.dense(beta.size)
@@ -172,7 +172,7 @@ def test_a_round_is_glmnets_pass_in_each_block_and_jacobi_with_one_feature_each(
     make: Callable[..., Any], blocks_of: Callable[..., Any], name: str, M: str
 ) -> None:
     X, examples = make(name)
-    dense, y = X.toarray().astype(np.float64), examples.signed
+    dense, y = X.toarray().astype(np.float64), examples.encoded
     count = X.shape[1] if M == "p" else int(M)
     beta = 0.1 * np.random.default_rng(8).normal(size=X.shape[1])
     cuts = np.linspace(0, X.shape[1], count + 1).astype(int)
@@ -187,6 +187,6 @@ def test_a_round_is_glmnets_pass_in_each_block_and_jacobi_with_one_feature_each(
             expected[j] = np.sign(target) * max(abs(target) - 0.3, 0.0) / h - beta[j]
             residual -= w * dense[:, j] * expected[j]
     with blocks_of(X, examples, count) as blocks:
-        direction = State(blocks, examples, 0.3, Coefficients.from_dense(beta)).direction(NU)
+        direction = state_at(blocks, examples, 0.3, Coefficients.from_dense(beta)).direction(NU)
     assert np.allclose(direction.dbeta.dense(X.shape[1]), expected, rtol=1e-9, atol=1e-12)
     assert np.allclose(direction.dmargins, dense @ expected, rtol=1e-9, atol=1e-11)

@@ -12,14 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from solver import Block, Columns, Examples, kernels
+from solver import Block, Columns, Examples, Penalty
+from solver.columns import DENSE, ONES, VALUED
+from solver.kernels import penalty
+from solver.losses import logistic
 
 
 @nb.njit
 def _each(t: Any, exp: Any, log1p: Any) -> None:
     for i in range(t.size):
-        exp[i] = kernels.exp_minus(t[i])
-        log1p[i] = kernels.log1p_unit(exp[i])
+        exp[i] = logistic.exp_minus(t[i])
+        log1p[i] = logistic.log1p_unit(exp[i])
 
 
 def test_elementary_functions_agree_with_numpy_to_a_few_last_bits() -> None:
@@ -35,7 +38,7 @@ def test_loss_residual_and_weights_are_right_at_any_margin(scale: float) -> None
     rng = np.random.default_rng(0)
     m, y, s = scale * rng.normal(size=1000), rng.choice([-1.0, 1.0], 1000), rng.exponential(size=1000)
     working = np.empty((2, 1000))
-    kernels.working_response(m, s * y, working)
+    logistic.residuals(m, s * y, 0.0, working)
     clipped = np.clip(m, -700.0, 700.0)
     p = 1.0 / (1.0 + np.exp(-clipped))
     r = np.where(y > 0, 1.0 / (1.0 + np.exp(clipped)), -p)
@@ -43,7 +46,7 @@ def test_loss_residual_and_weights_are_right_at_any_margin(scale: float) -> None
     assert np.isfinite(working).all()
     assert np.allclose(working[0], s * r, rtol=1e-13, atol=1e-290)
     assert np.allclose(working[1], s * w, rtol=1e-13, atol=1e-290)
-    assert kernels.loss(m, s * y) == pytest.approx((s * np.logaddexp(0.0, -y * m)).sum(), rel=1e-13)
+    assert logistic.value(m, s * y) == pytest.approx((s * np.logaddexp(0.0, -y * m)).sum(), rel=1e-13)
 
 
 @given(
@@ -55,7 +58,7 @@ def test_losses_along_a_direction_are_the_losses_there(n: int, alphas: list[floa
     rng = np.random.default_rng(n)
     m, dm, signed = rng.normal(size=n), rng.normal(size=n), rng.choice([-2.0, 1.0], n)
     out = np.empty(len(alphas))
-    kernels.losses_along(m, dm, signed, np.array(alphas), out)
+    logistic.values_along(m, dm, signed, np.array(alphas), out)
     expected = [(np.abs(signed) * np.logaddexp(0, -np.sign(signed) * (m + a * dm))).sum() for a in alphas]
     assert np.allclose(out, expected, rtol=1e-13)
 
@@ -69,7 +72,7 @@ def test_l1_norm_along_a_sparse_direction_is_exact(seed: int) -> None:
     dbeta = rng.integers(-8, 8, 12) / 4.0
     alphas = np.array([0.0, 0.25, 0.5, 1.0])
     out = np.empty(4)
-    kernels.l1_changes(beta, position, dbeta, alphas, out)
+    penalty.changes_along(beta, position, dbeta, *Penalty(50).at(1.0), alphas, out)
     full = np.zeros(50)
     full[position] = dbeta
     assert out.tolist() == [np.abs(beta + a * full).sum() - np.abs(beta).sum() for a in alphas]
@@ -81,11 +84,11 @@ def test_gradient_and_product_agree_with_scipy(make: Callable[..., Any], name: s
     n, p = X.shape
     columns = Columns.from_csc(X.indptr, X.indices, X.data, n)
     rng = np.random.default_rng(0)
-    working, slopes, product = rng.normal(size=(2, n)), np.empty(p), np.ones(n)
+    residual, slopes, product = rng.normal(size=n), np.empty(p), np.ones(n)
     beta = np.where(rng.random(p) < 0.5, rng.normal(size=p), 0.0)
-    kernels.gradient(*columns.arrays, working, slopes)
-    kernels.add_product(*columns.arrays, beta, product)
-    assert np.allclose(slopes, X.T.astype(np.float64) @ working[0], rtol=1e-10, atol=1e-12)
+    columns.slopes(residual, slopes)
+    columns.add_product(beta, product)
+    assert np.allclose(slopes, X.T.astype(np.float64) @ residual, rtol=1e-10, atol=1e-12)
     assert np.allclose(product, 1.0 + X.astype(np.float64) @ beta, rtol=1e-10, atol=1e-12)
 
 
@@ -96,12 +99,12 @@ def test_each_column_gets_its_kind_wherever_a_block_is_cut() -> None:
     X[:8, 2] = 1.0
     csc = sparse.csc_matrix(X)
     whole = Columns.from_csc(csc.indptr, csc.indices, csc.data, 10)
-    assert whole.kind.tolist() == [kernels.ONES, kernels.VALUED, kernels.DENSE, kernels.ONES]
+    assert whole.kind.tolist() == [ONES, VALUED, DENSE, ONES]
     for j in range(4):
         alone = Columns.from_csc(csc.indptr[j : j + 2], csc.indices, csc.data, 10)
         assert alone.kind.tolist() == [whole.kind[j]]
         product = np.zeros(10)
-        kernels.add_product(*alone.arrays, np.ones(1), product)
+        alone.add_product(np.ones(1), product)
         assert np.array_equal(product, X[:, j])
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from solver import Coefficients, SolverOptions
+from solver import Coefficients, Examples, Penalty, Problem, SolverOptions
 from solver.linesearch import Direction, Ray, armijo, initial_step, line_search, suffices
 
 PAPER = SolverOptions.paper()
@@ -29,7 +29,8 @@ def ray_of(seed: int, stretch: float, lam: float = 0.5) -> Ray:
     delta = -stretch * np.where(beta != 0.0, np.linalg.solve(hessian + np.eye(p), gradient), 0.0)
     position = np.flatnonzero(delta).astype(np.int64)
     direction = Direction(Coefficients(position, delta[position]), X @ delta, 0.0)
-    return Ray(X @ beta, y, beta, float(np.abs(beta).sum()), direction, lam)
+    f = Problem(Examples.of(y), Penalty(p)).at(lam)
+    return Ray(f, X @ beta, beta, f.terms.value(beta), direction)
 
 
 def at(ray: Ray, alpha: float) -> float:
@@ -45,7 +46,8 @@ def test_the_objective_along_a_ray_is_f(make: Callable[..., Any], objective: Cal
     dense = X.astype(np.float64)
     position = np.flatnonzero(delta).astype(np.int64)
     direction = Direction(Coefficients(position, delta[position]), dense @ delta, 0.0)
-    ray = Ray(dense @ beta, examples.signed, beta, float(np.abs(beta).sum()), direction, 0.3)
+    f = Problem(examples, Penalty(p)).at(0.3)
+    ray = Ray(f, dense @ beta, beta, f.terms.value(beta), direction)
     alphas = [0.0, 0.1, 0.7, 1.0]
     expected = [objective(X, examples, 0.3, Coefficients.from_dense(beta + a * delta)) for a in alphas]
     assert np.allclose(ray.objective(alphas), expected, rtol=1e-12)

@@ -16,10 +16,9 @@ from solver import (
     ThreadBlocks,
     falling,
     lambda_grid,
-    lambda_max,
-    solve,
     solve_path,
 )
+from tests.solver.plain import lambda_max, path, problem_of, solve
 
 OPTIONS = SolverOptions.paper(tol=1e-5, max_rounds=1000)
 
@@ -28,7 +27,7 @@ def test_lambda_max_is_the_largest_slope_at_zero(
     make: Callable[..., Any], blocks_of: Callable[..., ThreadBlocks]
 ) -> None:
     X, examples = make("mixed")
-    slopes = X.T.astype(np.float64) @ (examples.signed / 2.0)
+    slopes = X.T.astype(np.float64) @ (examples.encoded / 2.0)
     with blocks_of(X, examples, 4) as blocks:
         assert lambda_max(blocks, examples) == pytest.approx(np.abs(slopes).max(), rel=1e-12)
 
@@ -41,7 +40,7 @@ def test_just_below_lambda_max_something_enters_and_from_there_up_nothing_does(
     with blocks_of(X, examples, 2) as blocks:
         largest = lambda_max(blocks, examples)
         lambdas = [2 * largest, largest, 0.99 * largest]
-        above, at, below = solve_path(blocks, examples, lambdas, OPTIONS, largest=largest)
+        above, at, below = path(blocks, examples, lambdas, OPTIONS)
     for solution in (above, at):
         assert (solution.nonzeros, solution.rounds, solution.gap, solution.converged) == (0, 0, 0.0, True)
         assert solution.objective == pytest.approx(examples.n * np.log(2.0), rel=1e-12)
@@ -76,7 +75,7 @@ def test_impossible_grids_are_refused(call: Callable[[], object], says: str) -> 
 def test_lambdas_must_fall(make: Callable[..., Any], blocks_of: Callable[..., ThreadBlocks]) -> None:
     X, examples = make("tall")
     with blocks_of(X, examples, 1) as blocks, pytest.raises(ValueError, match="must fall"):
-        next(solve_path(blocks, examples, [1.0, 2.0], OPTIONS, largest=5.0))
+        next(solve_path(blocks, problem_of(blocks, examples), [1.0, 2.0], OPTIONS))
 
 
 @pytest.mark.parametrize("lam", [0.0, -1.0, float("nan"), float("inf")])
@@ -107,11 +106,11 @@ def test_a_path_cut_after_any_lambda_ends_the_same_to_the_last_bit(
     with blocks_of(X, examples, M) as blocks:
         largest = lambda_max(blocks, examples)
         lambdas = lambda_grid(largest, 8)
-        whole = list(solve_path(blocks, examples, lambdas, OPTIONS, largest=largest))
+        whole = path(blocks, examples, lambdas, OPTIONS)
     for done in (1, 4, 7):
         stored = Coefficients(whole[done - 1].beta.position.copy(), whole[done - 1].beta.value.copy())
         with blocks_of(X, examples, M) as fresh:
-            rest = list(solve_path(fresh, examples, lambdas, OPTIONS, largest=largest, done=done, beta=stored))
+            rest = path(fresh, examples, lambdas, OPTIONS, done=done, betas=[stored])
         assert [s.lambda_index for s in rest] == list(range(done, 8))
         assert all(equal(a, b) for a, b in zip(whole[done:], rest, strict=True))
 
@@ -125,7 +124,7 @@ def test_warm_starts_save_rounds_and_the_trace_tells_where_each_round_belongs(
         largest = lambda_max(blocks, examples)
         lambdas = lambda_grid(largest, 24, 0.8)
         options = SolverOptions.paper(tol=1e-6)
-        warm = list(solve_path(blocks, examples, lambdas, options, largest=largest, on_round=trace.append))
+        warm = path(blocks, examples, lambdas, options, on_round=trace.append)
         cold = [solve(blocks, examples, lam, options) for lam in lambdas]
     assert sum(s.rounds for s in warm) < sum(s.rounds for s in cold)
     for solution in warm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,19 +22,18 @@ from solver import (
     Solution,
     SolverOptions,
     ThreadBlocks,
-    certified_path,
     lambda_grid,
-    lambda_max,
-    solve_path,
 )
-from solver.source import SafePrefix, in_stretches, part
+from solver.stretches import SafePrefix, in_stretches
+from tests.solver import plain
+from tests.solver.plain import lambda_max
 
 STRICT = DefaultOptions(gap=1e-8)
 
 
 def bounds_of(X: Any, examples: Examples) -> Any:
     """max(Σ s|x| over yx > 0, Σ s|x| over yx < 0), for each feature."""
-    wide = X.toarray().astype(np.float64) * examples.signed[:, None]
+    wide = X.toarray().astype(np.float64) * examples.encoded[:, None]
     return np.maximum(np.maximum(wide, 0.0).sum(axis=0), -np.minimum(wide, 0.0).sum(axis=0))
 
 
@@ -67,8 +67,7 @@ def path(source: Any, p: int, examples: Examples, bounds: Any, options: Any, len
     with ThreadBlocks([Block(source, p, examples, bounds)]) as blocks:
         largest = lambda_max(blocks, examples)
         lambdas = lambda_grid(largest, length)
-        solver = solve_path if isinstance(options, SolverOptions) else certified_path
-        return list(solver(blocks, examples, lambdas, options, largest=largest))
+        return plain.path(blocks, examples, lambdas, options)
 
 
 def same(one: Sequence[Solution], other: Sequence[Solution], rel: float) -> None:
@@ -94,7 +93,7 @@ def test_the_optimum_is_the_same_without_screening(
     X = sparse.csc_matrix(np.hstack([X, X[:, :copies], np.zeros((X.shape[0], 1), np.float32)]))
     weights = rng.exponential(size=X.shape[0]) if weighted else None
     examples = Examples.of(rng.choice([-1, 1], X.shape[0]), weights)
-    if not np.abs(X.T @ examples.signed).any():
+    if not np.abs(X.T @ examples.encoded).any():
         return
     if order:
         X, bounds = sorted_by_bound(X, examples)
@@ -115,8 +114,8 @@ def test_no_slope_is_ever_above_its_bound(X: Any, seed: int) -> None:
     examples = Examples.of(rng.choice([-1, 1], X.shape[0]), rng.exponential(size=X.shape[0]))
     matrix = sparse.csc_matrix(X)
     block = Block([Columns.from_csc(matrix.indptr, matrix.indices, matrix.data, X.shape[0])], X.shape[1], examples)
-    sweep = block.sweep(5.0 * rng.normal(size=X.shape[0]), -1.0, 100)
-    assert (np.abs(sweep.gradient) <= bounds_of(matrix, examples)[sweep.position] * (1 + 1e-9)).all()
+    sweep = block.sweep(5.0 * rng.normal(size=X.shape[0]), 1.0, -1.0, 100)
+    assert (np.abs(sweep.slope) <= bounds_of(matrix, examples)[sweep.position] * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("memory", [None, 0])
@@ -125,11 +124,11 @@ def test_stretches_that_cannot_matter_are_not_read(make: Callable[..., Any], mem
     _, examples = make("sparse")
     source = Counted(X, 8)
     with ThreadBlocks([Block(source, X.shape[1], examples, bounds)]) as blocks:
-        largest = lambda_max(blocks, examples)
         lam = float(np.sort(bounds)[-8])
+        null = replace(plain.null(blocks, examples), lambda_max=2 * lam)  # so that λ is searched for a model
         source.reads[:] = 0
         options = DefaultOptions(subspace_memory=memory)
-        (solution,) = certified_path(blocks, examples, [lam], options, largest=max(largest, 2 * lam))
+        (solution,) = plain.path(blocks, examples, [lam], options, null=null)
     # The first working set looks as far as 0.8 λ, sweeps as far as λ.
     level = 0.8 * lam if memory is None else lam
     can_matter = np.array([bounds[k : k + 8].max() > level for k in range(0, X.shape[1], 8)])
@@ -145,17 +144,17 @@ def test_a_smaller_threshold_reads_only_what_the_sweep_passed_over(make: Callabl
     block = Block(source, X.shape[1], examples, bounds)
     margins = np.random.default_rng(0).normal(size=examples.n)
     high, low = float(np.quantile(bounds, 0.8)), float(np.quantile(bounds, 0.3))
-    block.sweep(margins, high, 1000)
+    block.sweep(margins, high, 1.0, 1000)
     before = source.reads.copy()
-    later = block.sweep(None, low, 1000)
+    later = block.sweep(None, low, 1.0, 1000)
     whole = before > 0
     whole &= np.array([bounds[k : k + 8].min() > high for k in range(0, X.shape[1], 8)])
     assert (source.reads[whole] == before[whole]).all() and whole.any()
-    anew = Block(Counted(X, 8), X.shape[1], examples, bounds).sweep(margins, low, 1000)
+    anew = Block(Counted(X, 8), X.shape[1], examples, bounds).sweep(margins, low, 1.0, 1000)
     assert later.position.tolist() == anew.position.tolist()
-    assert later.gradient.tolist() == anew.gradient.tolist()
+    assert later.slope.tolist() == anew.slope.tolist()
     assert later.nbytes.tolist() == anew.nbytes.tolist()
-    assert later.max_gradient == anew.max_gradient
+    assert later.violation == anew.violation
 
 
 def test_columns_and_products_read_only_the_stretches_that_hold_them(make: Callable[..., Any]) -> None:
@@ -200,8 +199,8 @@ def test_coefficients_that_begin_below_the_bound_go_to_zero(make: Callable[..., 
         with ThreadBlocks([Block(Counted(X, 6), X.shape[1], examples, bounds)]) as blocks:
             largest = lambda_max(blocks, examples)
             options = DefaultOptions(gap=1e-6, subspace_memory=memory)
-            (found,) = certified_path(blocks, examples, [0.5 * largest], options, largest=largest, beta=begin)
-            (cold,) = certified_path(blocks, examples, [0.5 * largest], options, largest=largest)
+            (found,) = plain.path(blocks, examples, [0.5 * largest], options, betas=[begin])
+            (cold,) = plain.path(blocks, examples, [0.5 * largest], options)
         assert found.objective == pytest.approx(cold.objective, rel=2e-6)
 
 
@@ -210,9 +209,9 @@ def test_a_part_of_a_stretch_is_its_columns(make: Callable[..., Any]) -> None:
     whole = Columns.from_csc(X.indptr, X.indices, X.data, examples.n)
     for lo, hi in ((0, 5), (4, 20), (26, 27), (7, 7)):
         margins = np.random.default_rng(0).normal(size=examples.n)
-        found = Block([part(whole, lo, hi)], hi - lo, examples).sweep(margins, -1.0, 99)
-        every = Block([whole], whole.count, examples).sweep(margins, -1.0, 99)
-        assert found.gradient.tolist() == every.gradient[lo:hi].tolist()
+        found = Block([whole.part(lo, hi)], hi - lo, examples).sweep(margins, 1.0, -1.0, 99)
+        every = Block([whole], whole.count, examples).sweep(margins, 1.0, -1.0, 99)
+        assert found.slope.tolist() == every.slope[lo:hi].tolist()
 
 
 def test_bounds_of_another_length_are_refused() -> None:

@@ -18,9 +18,8 @@ from solver import (
     Step,
     ThreadBlocks,
     lambda_grid,
-    lambda_max,
-    solve_path,
 )
+from tests.solver import plain
 
 OPTIONS = SolverOptions.paper(tol=1e-6, max_rounds=500)
 
@@ -46,8 +45,8 @@ def halves(X: Any) -> list[Any]:
 
 def path(blocks: ThreadBlocks, examples: Examples) -> list[Solution]:
     with blocks:
-        largest = lambda_max(blocks, examples)
-        return list(solve_path(blocks, examples, lambda_grid(largest, 6), OPTIONS, largest=largest))
+        lambdas = lambda_grid(plain.lambda_max(blocks, examples), 6)
+        return plain.path(blocks, examples, lambdas, OPTIONS)
 
 
 def same(one: list[Solution], other: list[Solution]) -> bool:
@@ -152,10 +151,10 @@ def test_read_only_arrays_will_do(make: Callable[..., Any]) -> None:
     """What comes out of a file or off the wire cannot be written to."""
     X, examples = make("mixed")
     plain = path(ThreadBlocks.from_csc(X, examples, 2), examples)
-    for array in (X.indptr, X.indices, X.data, examples.signed):
+    for array in (X.indptr, X.indices, X.data, examples.encoded):
         array.setflags(write=False)
     assert same(plain, path(ThreadBlocks.from_csc(X, examples, 2), examples))
     block = Block([Columns.from_csc(X.indptr, X.indices, X.data, examples.n)], X.shape[1], examples)
     dmargins = block.cycle(None, 0.5, 1e-6).dmargins.copy()
     dmargins.setflags(write=False)
-    assert block.max_gradient(Step(1.0, dmargins)) > 0.0
+    assert block.violation(Step(1.0, dmargins), 1.0).ratio > 0.0

@@ -68,7 +68,7 @@ class GramProblem:
         descent.descend_gram(self._G, self._q, self._beta, self.d, up, down, CYCLES, share, least)
 
     def _most_faces(self) -> int:
-        return int(np.clip(WORK / self.d.size**3, *FACES))
+        return int(np.clip(WORK / max(self.d.size, 1) ** 3, *FACES))
 
     def gap(self) -> float:
         """The duality gap: what is left to gain at the most. The dual point is the residual, scaled until q ≤ λ."""

@@ -15,19 +15,20 @@ from solver import (
     Coefficients,
     DefaultOptions,
     Examples,
+    Penalty,
+    Problem,
     RoundRecord,
     Solution,
     SolverOptions,
     ThreadBlocks,
-    certified_path,
     lambda_grid,
-    lambda_max,
-    solve,
 )
+from solver.algorithms.certified.span import Span
+from solver.algorithms.certified.split import SAFETY, Pace
 from solver.batches import Batches
 from solver.columns import Columns
-from solver.span import Span
-from solver.split import SAFETY, Pace
+from tests.solver import plain
+from tests.solver.plain import lambda_max, solve
 
 Made = tuple[sparse.csc_matrix, Examples]
 
@@ -58,8 +59,7 @@ DATA = {
 def path(made: Made, options: DefaultOptions, M: int = 4, length: int = 8, **more: Any) -> list[Solution]:
     X, examples = made
     with ThreadBlocks.from_csc(X, examples, M, threads=2) as blocks:
-        largest = lambda_max(blocks, examples)
-        return list(certified_path(blocks, examples, lambda_grid(largest, length), options, largest=largest, **more))
+        return plain.path(blocks, examples, lambda_grid(lambda_max(blocks, examples), length), options, **more)
 
 
 def needed(made: Made, found: list[Solution]) -> int:
@@ -123,7 +123,7 @@ def test_a_path_taken_up_again_is_the_same() -> None:
     options = DefaultOptions(subspace_memory=0)
     whole = path(DATA["doubled"], options)
     stored = Coefficients(whole[3].beta.position.copy(), whole[3].beta.value.copy())
-    for a, b in zip(whole[4:], path(DATA["doubled"], options, done=4, beta=stored), strict=True):
+    for a, b in zip(whole[4:], path(DATA["doubled"], options, done=4, betas=[stored]), strict=True):
         assert (a.objective, a.gap, a.rounds) == (b.objective, b.gap, b.rounds)
         assert a.beta.value.tobytes() == b.beta.value.tobytes()
 
@@ -151,7 +151,8 @@ def test_the_span_of_two_steps_finds_what_no_single_step_does() -> None:
     X = rng.normal(size=(300, 2))
     X[:, 1] = X[:, 0] + 0.1 * X[:, 1]
     signed = np.where(X[:, 0] - 0.5 * X[:, 1] + 0.1 * rng.normal(size=300) > 0, 1.0, -1.0)
-    span = Span(np.zeros(300), signed, np.zeros(2), 1e-3, np.ascontiguousarray(X.T), np.eye(2))
+    restricted = Problem(Examples.of(signed), Penalty(2)).at(1e-3)
+    span = Span(restricted, np.zeros(300), np.zeros(2), np.ascontiguousarray(X.T), np.eye(2))
     c, found = span.minimise(300 * np.log(2.0))
 
     def f(b: Any) -> float:
@@ -167,7 +168,9 @@ def test_directions_that_say_the_same_do_no_harm() -> None:
     signed = np.where(x + rng.normal(size=100) > 0, 1.0, -1.0)
     D = np.array([x, x, 2 * x, np.zeros(100)])
     B = np.array([[1.0], [1.0], [2.0], [0.0]])
-    c, found = Span(np.zeros(100), signed, np.zeros(1), 1.0, D, B).minimise(100 * np.log(2.0))
+    c, found = Span(Problem(Examples.of(signed), Penalty(1)).at(1.0), np.zeros(100), np.zeros(1), D, B).minimise(
+        100 * np.log(2.0)
+    )
     assert np.isfinite(c).all()
     assert found < 100 * np.log(2.0)
 
@@ -177,14 +180,14 @@ def test_batches_hold_to_their_size_and_cycle_over_all_columns(
 ) -> None:
     X, examples = make("mixed")
     columns = Columns.from_csc(X.indptr, X.indices, X.data, examples.n)
-    working = np.stack([examples.signed / 2, np.full(examples.n, 0.25)])
+    working = np.stack([examples.encoded / 2, np.full(examples.n, 0.25)])
     changes = []
     for size in (1 << 27, 1):
         monkeypatch.setattr("solver.batches.BATCH_BYTES", size)
         dmargins = np.empty(examples.n)
-        batches = Batches(working.copy(), np.empty((examples.n, 2)), dmargins, 1.0, 1e-6, 200)
+        batches = Batches(working.copy(), np.empty((examples.n, 2)), dmargins, 1e-6, 200)
         for chosen in np.split(np.arange(27), 3):
-            batches.add(chosen, columns.select(chosen), np.zeros(9))
+            batches.add(chosen, columns.select(chosen), np.zeros(9), Penalty(9).at(1.0))
         change = batches.change()
         np.testing.assert_allclose(dmargins, X.astype(np.float64) @ change.dense(27), rtol=1e-6, atol=1e-8)
         changes.append(change)

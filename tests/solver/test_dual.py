@@ -11,17 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import entr, expit
 
-from solver import Coefficients, Examples, SolverOptions, duality_gap, lambda_max, solve
+from solver import Coefficients, Examples, Penalty, Problem, SolverOptions
+from tests.solver.plain import lambda_max, solve
 
 NAMES = ["tall", "wide", "sparse", "one_hot", "dense", "mixed"]
 
 
 def gap_at(X: Any, examples: Examples, lam: float, beta: Any, f: Callable[..., float]) -> float:
     margins = X.astype(np.float64) @ beta
-    s, y = np.abs(examples.signed), np.sign(examples.signed)
+    s, y = np.abs(examples.encoded), np.sign(examples.encoded)
     r = s * y * expit(-y * margins)
-    largest = float(np.abs(X.T.astype(np.float64) @ r).max())
-    return duality_gap(f(X, examples, lam, Coefficients.from_dense(beta)), margins, examples.signed, lam, largest)
+    at = Problem(examples, Penalty(X.shape[1])).at(lam)
+    violation = at.terms.violation(X.T.astype(np.float64) @ r)
+    return f(X, examples, lam, Coefficients.from_dense(beta)) - at.dual_value(margins, violation)
 
 
 @given(
@@ -36,10 +38,10 @@ def test_the_gap_is_the_objective_less_a_feasible_dual_value_and_never_negative(
 ) -> None:
     X, plain = make(name)
     rng = np.random.default_rng(seed)
-    examples = Examples.of(plain.signed, rng.exponential(size=plain.n))
+    examples = Examples.of(plain.encoded, rng.exponential(size=plain.n))
     beta = size * rng.normal(size=X.shape[1])
     gap = gap_at(X, examples, lam, beta, objective)
-    s, y = np.abs(examples.signed), np.sign(examples.signed)
+    s, y = np.abs(examples.encoded), np.sign(examples.encoded)
     u = expit(-y * (X.astype(np.float64) @ beta))
     u *= min(1.0, lam / np.abs(X.T.astype(np.float64) @ (s * y * u)).max())
     f = objective(X, examples, lam, Coefficients.from_dense(beta))

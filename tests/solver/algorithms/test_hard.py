@@ -7,7 +7,9 @@ import pytest
 from scipy.linalg import LinAlgError
 
 from benchmarks.check_hard import SETS
-from solver import DefaultOptions, Examples, Solution, ThreadBlocks, certified_path, lambda_grid, lambda_max
+from solver import DefaultOptions, Examples, Solution, ThreadBlocks, lambda_grid
+from tests.solver import plain
+from tests.solver.plain import lambda_max
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -18,9 +20,7 @@ def test_every_model_is_within_tol_of_the_optimum_in_few_passes(name: str) -> No
 
     def path(options: DefaultOptions) -> list[Solution]:
         with ThreadBlocks.from_csc(X, examples, 3, threads=2) as blocks:
-            largest = lambda_max(blocks, examples)
-            lambdas = lambda_grid(largest, 12)
-            return list(certified_path(blocks, examples, lambdas, options, largest=largest))
+            return plain.path(blocks, examples, lambda_grid(lambda_max(blocks, examples), 12), options)
 
     found, strict = path(DefaultOptions()), path(DefaultOptions(gap=1e-6))
     assert all(one.converged for one in [*found, *strict])
@@ -40,12 +40,11 @@ def test_a_matrix_that_cannot_be_factored_is_done_without(
         asked.append(1)
         raise LinAlgError
 
-    monkeypatch.setattr(f"solver.{module}.cho_factor", refuse)
+    monkeypatch.setattr(f"solver.algorithms.certified.{module}.cho_factor", refuse)
     X, y = SETS[name](np.random.default_rng(1), 50)
     X.sort_indices()
     examples = Examples.of(y)
     with ThreadBlocks.from_csc(X, examples, 2, threads=2) as blocks:
-        largest = lambda_max(blocks, examples)
-        found = list(certified_path(blocks, examples, lambda_grid(largest, 12), DefaultOptions(), largest=largest))
+        found = plain.path(blocks, examples, lambda_grid(lambda_max(blocks, examples), 12), DefaultOptions())
     assert asked
     assert all(one.converged for one in found)

@@ -26,16 +26,14 @@ from solver import (
     Solution,
     SolverOptions,
     ThreadBlocks,
-    certified_path,
-    gram,
     lambda_grid,
-    lambda_max,
-    solve,
-    solve_path,
-    subspace_kernels,
 )
-from solver.store import Store
-from solver.subspace import Subspace
+from solver.algorithms.certified import gram, search
+from solver.algorithms.certified.store import Store
+from solver.algorithms.certified.subspace import Subspace
+from solver.kernels import columns as column_kernels
+from tests.solver import plain
+from tests.solver.plain import lambda_max, solve
 
 NAMES = ["tall", "wide", "sparse", "one_hot", "dense", "mixed"]
 TIGHT = SolverOptions.paper(tol=1e-13, max_rounds=20_000)
@@ -50,9 +48,8 @@ def path(
 ) -> list[Solution]:
     X = X if sparse.issparse(X) else matrix(X)
     with ThreadBlocks.from_csc(X, examples, M, threads=2) as blocks:
-        largest = lambda_max(blocks, examples)
-        lambdas = lambda_grid(largest, length)
-        return list(certified_path(blocks, examples, lambdas, options or DefaultOptions(), largest=largest, **more))
+        lambdas = lambda_grid(lambda_max(blocks, examples), length)
+        return plain.path(blocks, examples, lambdas, options or DefaultOptions(), **more)
 
 
 def best(X: Any, examples: Examples, length: int = 10) -> list[float]:
@@ -170,22 +167,21 @@ def test_columns_far_from_zero_are_no_trap(mean: float) -> None:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it has not converged: it is a bound from above all the same
-        beta = liblinear.fit(X.astype(float), np.sign(examples.signed)).coef_[0]
-    loss = np.logaddexp(0.0, -examples.signed * (X.astype(float) @ beta)).sum()
+        beta = liblinear.fit(X.astype(float), np.sign(examples.encoded)).coef_[0]
+    loss = np.logaddexp(0.0, -examples.encoded * (X.astype(float) @ beta)).sum()
     assert found[3].objective <= (loss + found[3].lam * np.abs(beta).sum()) * (1 + 1e-4)
     within(found, best(X, examples, 14))
 
 
 def test_a_step_that_fails_leaves_the_gap_alone_to_certify(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = labelled(5)
-    with ThreadBlocks.from_csc(matrix(X), Examples.of(y), 1) as blocks:
-        store = Store(60, 7, 10**6)
-        store.add(np.arange(7), *blocks.columns([np.arange(7)]))
-    search = Subspace(store, np.arange(7), Coefficients.empty(), np.zeros(60), Examples.of(y), 1.0)
+    store, csc = Store(60, 7, 10**6), matrix(X)
+    store.add(np.arange(7), Columns.from_csc(csc.indptr, csc.indices, csc.data, 60))
+    stuck = plain.subspace(store, 7, np.zeros(60), Examples.of(y), 1.0)
     monkeypatch.setattr(Subspace, "_newton_step", lambda *_, **__: False)
-    search.minimise(1e-4, np.inf)
-    assert search.stuck
-    assert search.remaining == np.inf
+    stuck.minimise(1e-4, np.inf)
+    assert stuck.stuck
+    assert stuck.remaining == np.inf
 
 
 def test_a_column_of_huge_values_stops_nothing() -> None:
@@ -200,7 +196,7 @@ def far(X: Any, examples: Examples, options: DefaultOptions, times: float) -> tu
     rounds = list[RoundRecord]()
     with ThreadBlocks.from_csc(X, examples, 2) as blocks:
         largest = lambda_max(blocks, examples)
-        (found,) = certified_path(blocks, examples, [largest / times], options, largest=largest, on_round=rounds.append)
+        (found,) = plain.path(blocks, examples, [largest / times], options, on_round=rounds.append)
     return found, rounds
 
 
@@ -213,7 +209,7 @@ def test_a_far_lambda_is_reached_over_stepping_stones(monkeypatch: pytest.Monkey
     assert [record.round for record in rounds] == [*range(1, over.rounds + 1)]
     ratios = [a / b for a, b in pairwise([300.0 * over.lam, *on_the_way, over.lam])]
     np.testing.assert_allclose(ratios, 300.0 ** (1 / 3))
-    monkeypatch.setattr("solver.certified.LEAP", np.inf)
+    monkeypatch.setattr(search, "LEAP", np.inf)
     straight, rounds = far(X, examples, DefaultOptions(), 300.0)
     assert {record.lam for record in rounds} == {straight.lam}
     tight, _ = far(X, examples, DefaultOptions(gap=1e-9), 300.0)
@@ -227,9 +223,9 @@ def test_a_far_lambda_needs_no_more_of_the_budget_than_a_near_one(monkeypatch: p
     def beyond(*_: Any) -> None:
         raise AssertionError("rounds split by feature")
 
-    monkeypatch.setattr("solver.certified.SplitRounds", beyond)
+    monkeypatch.setattr(search, "SplitRounds", beyond)
     assert far(X, examples, DefaultOptions(subspace_memory=budget), 300.0)[0].converged
-    monkeypatch.setattr("solver.certified.LEAP", np.inf)
+    monkeypatch.setattr(search, "LEAP", np.inf)
     with pytest.raises(AssertionError, match="rounds split by feature"):
         far(X, examples, DefaultOptions(subspace_memory=budget), 300.0)
 
@@ -302,7 +298,7 @@ def test_from_lambda_max_up_the_solution_is_exactly_zero(make: Callable[..., Any
     with ThreadBlocks.from_csc(X, examples, 2) as blocks:
         largest = lambda_max(blocks, examples)
         lambdas = [2 * largest, largest, 0.99 * largest]
-        above, at, below = certified_path(blocks, examples, lambdas, DefaultOptions(), largest=largest)
+        above, at, below = plain.path(blocks, examples, lambdas, DefaultOptions())
     assert (above.nonzeros, at.nonzeros, at.rounds, at.gap) == (0, 0, 0, 0.0)
     assert below.converged
 
@@ -322,8 +318,8 @@ def test_any_small_matrix_gives_a_certified_solution(
         if largest == 0.0:
             return
         lam = largest / 2**k
-        (solution,) = certified_path(blocks, examples, [lam], DefaultOptions(), largest=largest)
-        (strict,) = certified_path(blocks, examples, [lam], DefaultOptions(gap=1e-6), largest=largest)
+        (solution,) = plain.path(blocks, examples, [lam], DefaultOptions())
+        (strict,) = plain.path(blocks, examples, [lam], DefaultOptions(gap=1e-6))
     assert solution.converged and strict.converged
     assert solution.objective == pytest.approx(objective(matrix(X), examples, lam, solution.beta), rel=1e-9)
     assert solution.objective <= strict.objective * (1 + 1e-4)
@@ -337,7 +333,7 @@ def test_the_working_set_changes_nothing(make: Callable[..., Any], monkeypatch: 
     X, examples = make("wide")
     strict = DefaultOptions(gap=1e-8)
     chosen = path(X, examples, strict)
-    monkeypatch.setattr("solver.certified.ENTER", -1.0)
+    monkeypatch.setattr(search, "ENTER", -1.0)
     everything = path(X, examples, strict)
     for a, b in zip(chosen, everything, strict=True):
         assert a.objective == pytest.approx(b.objective, rel=2e-8)
@@ -375,7 +371,7 @@ def test_columns_leave_the_store_when_others_need_the_room(make: Callable[..., A
     assert store.nbytes < full
     assert store.missing(everything).tolist() == [*range(4), *range(20, columns.count)]
     weights, out = np.random.default_rng(0).normal(size=kept.size), np.zeros(examples.n)
-    subspace_kernels.product(store.slots(kept), *store.arrays, weights, out)
+    column_kernels.product(store.slots(kept), *store.arrays, weights, out)
     np.testing.assert_allclose(out, X[:, kept].astype(np.float64) @ weights, rtol=1e-6, atol=1e-9)
 
 
@@ -397,9 +393,8 @@ def test_streamed_and_resident_columns_give_the_same(make: Callable[..., Any], n
     paths = []
     for source in (Streamed(X), list(Streamed(X))):
         with ThreadBlocks([Block(source, X.shape[1], examples)]) as blocks:
-            largest = lambda_max(blocks, examples)
-            lambdas = lambda_grid(largest, 6)
-            paths.append(list(certified_path(blocks, examples, lambdas, DefaultOptions(), largest=largest)))
+            lambdas = lambda_grid(lambda_max(blocks, examples), 6)
+            paths.append(plain.path(blocks, examples, lambdas, DefaultOptions()))
     for a, b in zip(*paths, strict=True):
         assert (a.objective, a.gap, a.rounds) == (b.objective, b.gap, b.rounds)
         assert np.array_equal(a.beta.value, b.beta.value)
@@ -416,22 +411,22 @@ def test_a_sweep_lists_what_is_above_the_threshold_with_slope_and_curvature(
     margins = np.random.default_rng(0).normal(size=examples.n)
     p = 1.0 / (1.0 + np.exp(-margins))
     wide = X.toarray().astype(np.float64)
-    slopes, curvature = wide.T @ ((examples.signed + 1) / 2 - p), (wide**2).T @ (p * (1 - p))
+    slopes, curvature = wide.T @ ((examples.encoded + 1) / 2 - p), (wide**2).T @ (p * (1 - p))
     block = Block(list(Streamed(X)), X.shape[1], examples)
     threshold = float(np.median(np.abs(slopes)))
-    first = block.sweep(margins, threshold, 1000)
-    for sweep in (first, block.sweep(None, threshold, 1000)):
-        assert sweep.max_gradient == pytest.approx(np.abs(slopes).max(), rel=1e-9)
+    first = block.sweep(margins, threshold, 1.0, 1000)
+    for sweep in (first, block.sweep(None, threshold, 1.0, 1000)):
+        assert sweep.violation.ratio == pytest.approx(np.abs(slopes).max() / threshold, rel=1e-9)
         assert sweep.position.tolist() == np.flatnonzero(np.abs(slopes) > threshold).tolist()
-        np.testing.assert_allclose(sweep.gradient, slopes[sweep.position], rtol=1e-9)
+        np.testing.assert_allclose(sweep.slope, slopes[sweep.position], rtol=1e-9)
         # Curvature would cost reading the columns again: an earlier sweep's slopes are listed without.
         known = curvature[sweep.position] if sweep is first else np.full(sweep.position.size, np.nan)
         np.testing.assert_allclose(sweep.curvature, known, rtol=1e-9)
-    few = block.sweep(None, threshold, 3)
+    few = block.sweep(None, threshold, 1.0, 3)
     assert few.position.tolist() == sorted(np.argsort(-np.abs(slopes))[:3].tolist())
     columns = block.columns(sweep.position)
-    alone = Block([columns], columns.count, examples).sweep(margins, -1.0, 1000)
-    np.testing.assert_allclose(alone.gradient, sweep.gradient, rtol=1e-12)
+    alone = Block([columns], columns.count, examples).sweep(margins, 1.0, -1.0, 1000)
+    np.testing.assert_allclose(alone.slope, sweep.slope, rtol=1e-12)
     assert int(sweep.nbytes.sum()) <= columns.nbytes
 
 
@@ -444,7 +439,7 @@ def test_a_path_taken_up_again_is_certified_as_if_never_cut(make: Callable[..., 
     X, examples = make(name)
     whole = path(X, examples)
     stored = Coefficients(whole[done - 1].beta.position.copy(), whole[done - 1].beta.value.copy())
-    rest = path(X, examples, done=done, beta=stored)
+    rest = path(X, examples, done=done, betas=[stored])
     for a, b in zip(whole[done:], rest, strict=True):
         assert b.converged
         assert b.lam == a.lam
@@ -477,8 +472,7 @@ def test_few_rounds_where_paper_mode_takes_many(make: Callable[..., Any]) -> Non
     found = path(X, examples)
     with ThreadBlocks.from_csc(X, examples, 2) as blocks, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        largest = lambda_max(blocks, examples)
-        paper = list(solve_path(blocks, examples, [s.lam for s in found], SolverOptions(tol=1e-6), largest=largest))
+        paper = plain.path(blocks, examples, [s.lam for s in found], SolverOptions(tol=1e-6))
     rounds = sum(s.rounds for s in found)
     assert rounds <= 4 * len(found)
     assert rounds < sum(s.rounds for s in paper)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from solver import Coefficients, Examples, ThreadBlocks
-from solver.gram import NEW_SHARE, extended, gram_for, heaviest, weighed
-from solver.quadratic import Model
-from solver.store import Store
-from solver.subspace import Subspace
+from solver import Columns, Examples
+from solver.algorithms.certified import gram, quadratic
+from solver.algorithms.certified.gram import NEW_SHARE, extended, gram_for, heaviest, weighed
+from solver.algorithms.certified.quadratic import Model
+from solver.algorithms.certified.store import Store
+from tests.solver.plain import subspace
 
 
 def filled_store(X: Any) -> Store:
@@ -24,9 +25,8 @@ def filled_store(X: Any) -> Store:
 
 
 def columns_of(X: Any, position: Any) -> Any:
-    with ThreadBlocks.from_csc(sparse.csc_matrix(X), Examples.of(np.resize([1, -1], len(X))), 1) as blocks:
-        (columns,) = blocks.columns([position])
-        return columns
+    csc = sparse.csc_matrix(X)
+    return Columns.from_csc(csc.indptr, csc.indices, csc.data, len(X)).select(position)
 
 
 def mixed(n: int = 300, p: int = 20, seed: int = 0) -> Any:
@@ -41,7 +41,7 @@ def mixed(n: int = 300, p: int = 20, seed: int = 0) -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("solver.gram.CHEAP", 0)
+    monkeypatch.setattr(gram, "CHEAP", 0)
 
 
 def close(found: Any, X: Any, position: Any, w: Any) -> None:
@@ -92,7 +92,7 @@ def test_small_changes_cost_nothing_and_those_in_proportion_neither(monkeypatch:
     X, w = mixed(), np.linspace(0.1, 1.0, 300)
     store, position = filled_store(X), np.arange(19)
     gram_for(store, position, w, 0.1)
-    monkeypatch.setattr("solver.gram.weighed", None)
+    monkeypatch.setattr(gram, "weighed", None)
     for factor in (1.01, 1e-6):
         w = factor * w
         close(gram_for(store, position, w, 0.1).G, X, position, store.gram.w)  # type: ignore[union-attr]
@@ -108,7 +108,7 @@ def test_an_update_takes_the_examples_that_changed(monkeypatch: pytest.MonkeyPat
         used.append(list(np.flatnonzero(w)))
         return weighed(store, position, w, first_row)
 
-    monkeypatch.setattr("solver.gram.weighed", watched)
+    monkeypatch.setattr(gram, "weighed", watched)
     w = w.copy()
     w[[7, 200]] = [20.0, 0.0]
     found = gram_for(store, position, w, 0.01)
@@ -186,9 +186,9 @@ def test_a_feature_of_light_examples_alone_spoils_no_step() -> None:
     store, margins = filled_store(X), np.zeros(200)
     examples = Examples.of(np.resize([1, -1], 200))
     margins[:2] = [-40.0, 40.0]  # both wrong, both pulling the last feature upwards
-    search = Subspace(store, np.arange(10), Coefficients.empty(), margins, examples, 0.3)
+    search = subspace(store, 10, margins, examples, 0.3)
     search._expand()
-    model = Model(search._quadratic(search.beta, search.lam, search.r, search.g), 0.15)
+    model = Model(search._quadratic(search.beta, search.f.terms, search.r, search.g), 0.15)
     model.descend(3, 0.0, 0.1)
     assert np.isfinite(model.d).all()
     assert model.d[9] > 0.0
@@ -196,7 +196,7 @@ def test_a_feature_of_light_examples_alone_spoils_no_step() -> None:
 
 
 def test_a_cheap_one_is_formed_anew_of_all_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("solver.gram.CHEAP", 10**8)
+    monkeypatch.setattr(gram, "CHEAP", 10**8)
     X, w = mixed(), np.linspace(0.0, 1.0, 300)
     store, position = filled_store(X), np.arange(19)
     for weights in (w, 1.001 * w, w[::-1].copy()):
@@ -219,11 +219,11 @@ def test_a_model_of_more_columns_than_that_does_without(monkeypatch: pytest.Monk
 
     store = filled_store(mixed())
     store.most_gram = most
-    monkeypatch.setattr("solver.quadratic.LEAST_STIFF", 2)
-    monkeypatch.setattr("solver.gram.weighed", formed)
-    monkeypatch.setattr("solver.quadratic.weighed", formed)
+    monkeypatch.setattr(quadratic, "LEAST_STIFF", 2)
+    monkeypatch.setattr(gram, "weighed", formed)
+    monkeypatch.setattr(quadratic, "weighed", formed)
     examples = Examples.of(np.where(np.arange(300) % 3, 1, -1))
-    search = Subspace(store, np.arange(20), Coefficients.empty(), np.zeros(300), examples, 1.0)
+    search = subspace(store, 20, np.zeros(300), examples, 1.0)
     search.minimise(1e-6, np.inf)
     assert sizes
     assert max(sizes) <= most

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver.gram_problem import GramProblem
+from solver import Penalty
+from solver.algorithms.certified import gram_problem
+from solver.algorithms.certified.gram_problem import GramProblem
 
 
 def columns(kind: str, k: int = 60, n: int = 400) -> Any:
@@ -32,7 +34,7 @@ def problem(kind: str, lam: float, begin: float = 0.0) -> tuple[GramProblem, Any
     r = X[:, 0] / np.linalg.norm(X[:, 0]) * 5 + rng.normal(size=X.shape[0])
     g = X.T @ r
     beta = begin * rng.normal(size=G.shape[0]) / np.sqrt(G.diagonal())
-    return GramProblem(G, g, beta, lam, float(r @ r)), G, g, beta
+    return GramProblem(G, g, beta, Penalty(g.size).at(lam), float(r @ r)), G, g, beta
 
 
 def violation(G: Any, g: Any, beta: Any, lam: float, d: Any) -> float:
@@ -68,11 +70,11 @@ def test_units_do_not_matter() -> None:
 def test_alternating_directions_end_what_faces_alone_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """All columns share three factors, and many coefficients must change sign."""
     lam = 0.05
-    monkeypatch.setattr("solver.gram_problem.FACES", (10, 10))
+    monkeypatch.setattr(gram_problem, "FACES", (10, 10))
     found, G, g, beta = problem("factors", lam, 2.0)
     found.minimise(1e-12, 0.0)
-    monkeypatch.setattr("solver.gram_problem.SLOW_TURNS", 100)
-    monkeypatch.setattr("solver.gram_problem.SLOW_SHARE", 1.0)
+    monkeypatch.setattr(gram_problem, "SLOW_TURNS", 100)
+    monkeypatch.setattr(gram_problem, "SLOW_SHARE", 1.0)
     alone, *_ = problem("factors", lam, 2.0)
     alone.minimise(1e-12, 0.0)
     assert found.value() < alone.value()

@@ -1,15 +1,15 @@
-"""The kernels of the subspace search against what their comments say, on columns of every kind in any order."""
+"""The kernels over chosen columns against what their comments say, on columns of every kind in any order."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from solver import subspace_kernels
+from solver import Penalty
+from solver.algorithms.certified.store import Store
 from solver.arrays import Float64, Int64
-from solver.columns import Columns
-from solver.store import Store
-from solver.subspace_kernels import DENSE, ONES, VALUED
+from solver.columns import DENSE, ONES, VALUED, Columns
+from solver.kernels import descent
 
 N, LAM = 37, 0.6
 
@@ -25,11 +25,14 @@ def mixed(rng: np.random.Generator, kind: list[int]) -> tuple[Store, Float64, In
         for j in range(len(kind))
     ]
     data = [X[rows, j] for j, rows in enumerate(listed)]
-    indptr = np.concatenate(([0], np.cumsum([rows.size for rows in listed]))).astype(np.int64)
-    dense = np.ascontiguousarray(X[:, np.array(kind) == DENSE].T)
+    ends = np.cumsum([rows.size for rows in listed])
+    is_dense = np.array(kind) == DENSE
+    lo = ends - [rows.size for rows in listed]
+    at = np.where(is_dense, np.cumsum(is_dense) - 1, lo)
+    lists = np.concatenate(listed), np.concatenate(data), np.ascontiguousarray(X[:, is_dense].T)
     store = Store(N, len(kind), budget=10**9)
-    columns = Columns(N, np.array(kind, np.uint8), indptr, np.concatenate(listed), np.concatenate(data), dense)
-    store.add(np.arange(len(kind)), columns)
+    columns = Columns(N, np.array(kind, np.uint8), lo, ends, at, *lists)
+    store.add(np.arange(len(kind)), columns.select(np.arange(len(kind))))
     slots = rng.permutation(len(kind))
     return store, X[:, slots].astype(float), store.slots(slots)
 
@@ -80,13 +83,13 @@ def test_a_cycle_is_coordinate_descent(kind: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     store, X, slots = mixed(rng, kind)
     w, beta = rng.random(N), rng.normal(size=slots.size) * (rng.random(slots.size) < 0.5)
-    r, d, h = rng.normal(size=N), np.zeros(slots.size), w @ X**2
+    r, d, h, terms = rng.normal(size=N), np.zeros(slots.size), w @ X**2, Penalty(slots.size).at(LAM)
     exact_r, exact_d = r.copy(), d.copy()
     order, count, slack = rng.permutation(slots.size), slots.size, np.inf
     for _ in range(4):
         kept = one_cycle(X, beta, exact_r, w, exact_d, order[:count].copy(), slack)
         before = count
-        count, slack, _ = subspace_kernels.descend(slots, *store.arrays, beta, h, LAM, r, w, d, order, count, slack)
+        count, slack, _ = descent.descend(slots, *store.arrays, beta, h, *terms, r, w, d, order, count, slack)
         np.testing.assert_array_equal(order[:count], kept)
         assert sorted(order) == list(range(slots.size))
         np.testing.assert_allclose(d, exact_d, atol=1e-10)
