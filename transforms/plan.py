@@ -14,7 +14,7 @@ from transforms.examples import Reader, check_reading
 from transforms.holdout import check_fraction
 from transforms.inputs import COMPRESSION, InputFile
 from transforms.reading import MAX_LINE
-from transforms.schema import Check, flag, listed, number, optional, record, text, whole
+from transforms.schema import Check, Mismatch, flag, listed, number, optional, record, text, whole
 from transforms.version import __version__, format_version
 
 MIB = 1 << 20
@@ -128,8 +128,19 @@ PLAN_FIELDS: dict[str, Check] = {
 # Earlier versions did not write these.
 _SINCE = {"hold_out": SHARE, "max_line_bytes": whole(low=1), "numeric_labels": flag}
 _BEFORE = {"hold_out": 0.0, "numeric_labels": False}  # what they did
-PLAN_SCHEMA = record(PLAN_FIELDS | {"inputs": INPUTS_SCHEMA}, _SINCE)
-OPTIONS_SCHEMA = record(PLAN_FIELDS, _SINCE)  # as dataset.json has them
+
+
+def _plan(fields: dict[str, Check]) -> Check:
+    def check(value: Any, place: str) -> None:
+        record(fields, _SINCE)(value, place)
+        if value.get("numeric_labels") and value["positive_label"] is not None:
+            raise Mismatch(f"{place or 'it'} has a positive label, and numeric labels")
+
+    return check
+
+
+PLAN_SCHEMA = _plan(PLAN_FIELDS | {"inputs": INPUTS_SCHEMA})
+OPTIONS_SCHEMA = _plan(PLAN_FIELDS)  # as dataset.json has them
 
 
 def default_block_size(files: Sequence[InputFile], resources: Resources) -> int:
