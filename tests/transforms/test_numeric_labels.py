@@ -47,7 +47,7 @@ def test_labels_are_the_numbers_of_the_text(
     labels, stored = dataset.labels()
     np.testing.assert_array_equal(labels, Y)
     assert labels.dtype == np.float64
-    assert (stored is None) if weights is None else (stored == weights).all()
+    np.testing.assert_equal(stored, weights)
     assert dataset.numeric
     assert (dataset.as_written(labels) == Y).all()
     assert check_dataset(dataset) == []
