@@ -338,6 +338,17 @@ def test_from_lambda_max_on_the_mean_is_predicted() -> None:
     assert L1LinearRegression(0.99 * largest).fit(X, y).coef_.any()
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("how", [{}, {"algorithm": "paper", "tol": 1e-6}, {"subspace_memory": 0}])
+def test_the_unit_of_the_labels_changes_nothing(how: dict[str, Any], intercept: bool) -> None:
+    X, y = make_numbers()
+    here = L1LinearRegression(1.0, fit_intercept=intercept, **how).fit(X, y)
+    for unit in (1e-20, 1e8, 1e30):
+        there = L1LinearRegression(unit, fit_intercept=intercept, **how).fit(X, unit * y)
+        np.testing.assert_allclose(there.coef_ / unit, here.coef_, atol=1e-8)
+        assert there.n_iter_ == here.n_iter_
+
+
 def test_a_warm_start_begins_where_the_last_fit_ended() -> None:
     X, y = make_numbers()
     model = L1LinearRegression(1.0, warm_start=True, gap=1e-8).fit(X, y)
