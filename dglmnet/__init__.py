@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dglmnet._homes import load
 
 if TYPE_CHECKING:
+    from pipeline.estimators.linear import L1LinearRegression
     from pipeline.estimators.path import L1LogisticRegressionPath
     from pipeline.estimators.single import L1LogisticRegression
     from pipeline.evaluation import Evaluation, evaluate
@@ -37,6 +38,7 @@ __all__ = [
     "DatasetError",
     "DefaultOptions",
     "Evaluation",
+    "L1LinearRegression",
     "L1LogisticRegression",
     "L1LogisticRegressionPath",
     "OutputExists",
@@ -72,6 +74,7 @@ _HOMES = {
     "DefaultOptions": "solver",
     "Evaluation": "pipeline.evaluation",
     "Watcher": "pipeline.events",
+    "L1LinearRegression": "pipeline.estimators.linear",
     "L1LogisticRegression": "pipeline.estimators.single",
     "L1LogisticRegressionPath": "pipeline.estimators.path",
     "OutputExists": "transforms.errors",

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pipeline.estimators.linear import L1LinearRegression
     from pipeline.estimators.path import L1LogisticRegressionPath
     from pipeline.estimators.single import L1LogisticRegression
     from pipeline.evaluation import Evaluation, evaluate
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Evaluation",
+    "L1LinearRegression",
     "L1LogisticRegression",
     "L1LogisticRegressionPath",
     "PathModel",
@@ -36,6 +38,7 @@ __all__ = [
 _HOMES = {
     "Evaluation": "pipeline.evaluation",
     "Watcher": "pipeline.events",
+    "L1LinearRegression": "pipeline.estimators.linear",
     "L1LogisticRegression": "pipeline.estimators.single",
     "L1LogisticRegressionPath": "pipeline.estimators.path",
     "PathModel": "pipeline.model",

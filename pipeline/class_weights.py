@@ -15,15 +15,23 @@ def weights_of_classes(asked: str | None, dataset: Dataset) -> tuple[float, floa
     if asked is None:
         return None
     labels, names = dataset.record.labels, dataset.record.label_map
-    negative, positive = labels.weight_of_negatives, labels.weight_of_positives
+    if names is None:
+        raise UserError(
+            f"{dataset.name}: its labels are numbers, which have no classes to weigh: leave out class_weight"
+        )
     totals = (
-        float(labels.negatives) if negative is None else negative,
-        float(labels.positives) if positive is None else positive,
+        _first_of(labels.weight_of_negatives, labels.negatives),
+        _first_of(labels.weight_of_positives, labels.positives),
     )
     try:
         return class_weights(asked, (names.negative, names.positive), totals)
     except ValueError as error:
         raise UserError(f"{dataset.name}: {error}") from None
+
+
+def _first_of(weight: float | None, count: int | None) -> float:
+    """What the examples of a class weigh: as given, or 1 each."""
+    return float(weight if weight is not None else count or 0)
 
 
 def class_weights(

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dask.system import CPU_COUNT
 from distributed import Client
 
-from pipeline.metrics import metric_names, metrics_for, metrics_of
+from pipeline.metrics import NUMBER, metric_names, metrics_for, metrics_of
 from pipeline.model import PathModel, best_of
 from pipeline.run_record import EvaluationRecord, claimed_run
 from pipeline.scoring import (
@@ -68,7 +68,7 @@ def evaluate(
 ) -> Evaluation:
     """Judge every model of a run by test data (LIBSVM text, data sets), and store the metrics in the run.
 
-    metric: what the best model is best by; by default the first for the kind of labels, AUPRC.
+    metric: what the best model is best by; by default the first for the kind of labels, AUPRC, or RMSE of numbers.
     Labels mean what they meant in training. Where the examples carry weights, metrics are weighted.
     held_out: the inputs are the text that the training data were converted from, and only the examples count that were
     held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them; a line
@@ -110,7 +110,8 @@ class MarginStore:
         self._labels: list[np.ndarray] = []
         self._weights: list[np.ndarray | None] = []
         self._pieces: list[tuple[int, int, int, int]] = []  # offset in numbers, rows, first λ, λ after the last
-        self._positive, self._negative = model.label_map["+1"], model.label_map["-1"]
+        self._kind = model.label_kind
+        self._names = model.label_map
         self._name = model.name
 
     def __enter__(self) -> MarginStore:
@@ -128,7 +129,7 @@ class MarginStore:
         if not np.isfinite(scored.margins).all():  # on NaN the metrics' loops would not end
             raise UserError(f"{self._name}: margins are not finite: {_TOO_LARGE}")
         if scored.first == 0:
-            self._labels.append(self._signs(scored))
+            self._labels.append(scored.labels if self._kind == NUMBER else self._signs(scored))
             self._weights.append(scored.weights)
         with explained(f"{tempfile.gettempdir()} (margins wait there; TMPDIR names another place)"):
             self._file.write(np.ascontiguousarray(scored.margins.T).data)
@@ -137,13 +138,13 @@ class MarginStore:
 
     def _signs(self, scored: Scored) -> np.ndarray:
         """-1 and +1 for the labels of the training data; others are refused."""
-        positive, negative = scored.labels == self._positive, scored.labels == self._negative
+        positive, negative = scored.labels == self._names["+1"], scored.labels == self._names["-1"]
         other = np.flatnonzero(~(positive | negative))
         if other.size:
             where, label = scored.source_of(other[0]), scored.labels[other[0]]
             raise UserError(
-                f"{where}: label {label:g}, but the run was trained on the labels {self._negative:g} and "
-                f"{self._positive:g}: write the test data with the same labels"
+                f"{where}: label {label:g}, but the run was trained on the labels {self._names['-1']:g} and "
+                f"{self._names['+1']:g}: write the test data with the same labels"
             )
         return np.where(positive, 1, -1).astype(np.int8)
 
@@ -191,7 +192,8 @@ def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dic
             progress.advance(1)
     undefined = [metric.label for metric in metrics_for(kind) if rows[0][metric.name] is None]
     if undefined and (store.labels == store.labels[0]).all():
-        label = model.label_map["+1" if store.labels[0] > 0 else "-1"]
+        first = store.labels[0]
+        label = first if kind == NUMBER else model.label_map["+1" if first > 0 else "-1"]
         what = f"{' and '.join(undefined)} {'is' if len(undefined) == 1 else 'are'} undefined"
         warnings.warn(f"every test example has the label {label:g}: {what}", stacklevel=3)
     return rows

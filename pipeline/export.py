@@ -12,7 +12,7 @@ from pipeline.vw_format import CONSTANT, MOST_BITS, bits_for, write_vw
 from transforms import UserError
 
 if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import ElasticNet, LogisticRegression
 
     from pipeline.model import PathModel
 
@@ -21,7 +21,43 @@ MAX_INT = 2**31 - 1
 VW_BITS = 18  # Vowpal Wabbit's own default
 
 
-def to_sklearn(model: PathModel, lambda_index: int, n_features: int | None) -> LogisticRegression:
+def to_sklearn(model: PathModel, lambda_index: int, n_features: int | None) -> LogisticRegression | ElasticNet:
+    """A fitted estimator: LogisticRegression, or Lasso and ElasticNet for squared loss."""
+    _refuse_other_losses(model, "scikit-learn", ("logistic", "squared"))
+    width = model.width if n_features is None else n_features
+    if width < model.width:
+        raise UserError(f"n_features is {width}, but the path has a weight in column {model.width - 1}")
+    make = _linear if model.record.loss == "squared" else _logistic
+    return make(model, model.check_index(lambda_index), width)
+
+
+def _linear(model: PathModel, lambda_index: int, width: int) -> ElasticNet:
+    """A fitted Lasso or ElasticNet, whose alpha is λ/n; of weighted examples, n is their number all the same."""
+    from sklearn.linear_model import ElasticNet, Lasso
+
+    if width > DENSE_COLUMNS:
+        raise UserError(
+            f"{width} columns: scikit-learn's Lasso keeps a coefficient for each, at most {DENSE_COLUMNS} here"
+        )
+    ratio, n = float(model.record.option("l1_ratio")), max(model.record.dataset.examples, 1)
+    row = model.path[lambda_index]
+    options = {
+        "alpha": row["lambda"] / n,
+        "fit_intercept": model.has_intercept,
+        "positive": bool(model.record.option("nonnegative")),
+    }
+    fitted = Lasso(**options) if ratio == 1.0 else ElasticNet(l1_ratio=ratio, **options)
+    coefficients = model.coef(lambda_index)
+    coefficients.resize((1, width))
+    fitted.coef_ = coefficients.toarray()[0]
+    fitted.intercept_ = model.intercept(lambda_index)
+    fitted.n_features_in_ = width
+    fitted.n_iter_ = row["rounds"]
+    fitted.dual_gap_ = None if row["gap"] is None else row["gap"] / n
+    return fitted
+
+
+def _logistic(model: PathModel, lambda_index: int, width: int) -> LogisticRegression:
     """A fitted LogisticRegression. Past 2²⁴ columns its coef_ is sparse, as `sparsify` makes it.
 
     scikit-learn keeps classes_ sorted and lets the second be the positive one, so where the +1 of the run is the
@@ -29,10 +65,6 @@ def to_sklearn(model: PathModel, lambda_index: int, n_features: int | None) -> L
     """
     from sklearn.linear_model import LogisticRegression  # slow to import; the commands do without
 
-    _refuse_other_losses(model, "scikit-learn's LogisticRegression", ("logistic",))
-    width = model.width if n_features is None else n_features
-    if width < model.width:
-        raise UserError(f"n_features is {width}, but the path has a weight in column {model.width - 1}")
     classes = model.classes
     sign = 1.0 if model.label_map["+1"] == classes[1] else -1.0
     coefficients = model.coef(lambda_index) * sign

@@ -32,6 +32,7 @@ from solver import (
     solve_path,
 )
 from solver.free import NoMinimum
+from solver.losses import find_loss
 from solver.options import option
 from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
@@ -199,6 +200,11 @@ def _check(dataset: Dataset, asked: Fit, residency: str, resume: bool, overwrite
     if asked.blocks is not None and not 1 <= asked.blocks <= len(dataset.partitions):
         raise UserError(
             f"blocks must lie in 1..{len(dataset.partitions)}, the number of partitions, got {asked.blocks}"
+        )
+    if dataset.numeric and find_loss(asked.problem.loss).LABELS != "number":
+        raise UserError(
+            f"{dataset.name}: its labels are numbers, but {asked.problem.loss} loss is for two classes: fit with "
+            "--loss squared, or convert without --numeric-labels"
         )
     if dataset.nnz == 0:
         raise UserError(f"{dataset.name}: no feature has a nonzero, so there is nothing to learn from")

@@ -1,5 +1,7 @@
 """How well margins tell the labels: the one table of metrics. Whatever names metrics takes them from here.
 
+Where labels are numbers, margins are the predictions of them.
+
 By scikit-learn's definitions, weights as its sample_weight. Ranks are taken from margins, which still differ where
 probabilities have become 1; so is the log-loss, which stays finite there.
 """
@@ -22,7 +24,7 @@ NUMBER = "number"  # the kind that squared loss is for
 
 @dataclass(frozen=True)
 class Scores:
-    """What a model says of n examples (margins), what is true (labels -1/+1), and what several metrics share."""
+    """What a model says of n examples (margins), what is true (labels -1/+1, or numbers), and what metrics share."""
 
     margins: np.ndarray
     labels: np.ndarray
@@ -41,6 +43,17 @@ class Scores:
     def mean(self, values: np.ndarray) -> float:
         """Over the examples, weighted."""
         return float(np.average(values, weights=self.weights))
+
+    @cached_property
+    def squared_error(self) -> float:
+        """Of predictions that are numbers, on average."""
+        return self.mean((self.labels - self.margins) ** 2)
+
+    @property
+    def explained(self) -> float:
+        """R²: the share of the labels' variance that predictions explain; NaN where labels do not vary."""
+        variance = self.mean((self.labels - self.mean(self.labels)) ** 2)
+        return 1.0 - self.squared_error / variance if variance > 0 else np.nan
 
 
 @njit(nogil=True, cache=True)
@@ -86,6 +99,7 @@ class Metric:
     kind: str = BINARY  # of the labels that it is for
     higher_is_better: bool = True
     is_share: bool = True  # from 0 to 1: the report draws all such metrics of a run in one plot
+    words: str = ""  # for those who do not know what the meaning means: which values are good
 
     @property
     def title(self) -> str:
@@ -95,8 +109,20 @@ class Metric:
 
 # A new metric is one entry here. The first of its kind is what models are judged by unless another is asked for.
 METRICS: tuple[Metric, ...] = (
-    Metric("auprc", "AUPRC", "area under the precision-recall curve", lambda scores: scores.areas[0]),
-    Metric("auc", "AUC", "ROC AUC", lambda scores: scores.areas[1]),
+    Metric(
+        "auprc",
+        "AUPRC",
+        "area under the precision-recall curve",
+        lambda scores: scores.areas[0],
+        words="Area under the precision-recall curve: 1 is perfect, the share of positive examples is chance.",
+    ),
+    Metric(
+        "auc",
+        "AUC",
+        "ROC AUC",
+        lambda scores: scores.areas[1],
+        words="The chance that a positive example is ranked above a negative one: 1 is perfect, 0.5 is chance.",
+    ),
     Metric(
         "log_loss",
         "log-loss",
@@ -104,14 +130,50 @@ METRICS: tuple[Metric, ...] = (
         lambda scores: scores.mean(-PROBABILITIES[scores.loss][1](scores.labels * scores.margins)),
         higher_is_better=False,
         is_share=False,
+        words="How surprised the probabilities are by the true labels, on average: 0 is perfect, 0.693 is a coin.",
     ),
     Metric(
         "accuracy",
         "accuracy",
         "accuracy",
         lambda scores: scores.mean((scores.margins > 0) == (scores.labels > 0)),
+        words="The share of examples whose likelier label is the right one.",
+    ),
+    Metric(
+        "rmse",
+        "RMSE",
+        "root mean squared error",
+        lambda scores: np.sqrt(scores.squared_error),
+        kind=NUMBER,
+        higher_is_better=False,
+        is_share=False,
+        words="The root of the mean squared error, in units of the labels: 0 is perfect; large errors count most.",
+    ),
+    Metric(
+        "mae",
+        "MAE",
+        "mean absolute error",
+        lambda scores: scores.mean(np.abs(scores.labels - scores.margins)),
+        kind=NUMBER,
+        higher_is_better=False,
+        is_share=False,
+        words="The mean absolute error, in units of the labels: 0 is perfect.",
+    ),
+    Metric(
+        "r2",
+        "R²",
+        "share of the labels' variance that is explained",
+        lambda scores: scores.explained,
+        kind=NUMBER,
+        is_share=False,
+        words="The share of the labels' variance that predictions explain: 1 is perfect, 0 is as good as the mean.",
     ),
 )
+
+
+def shown(value: float, digits: int = 4) -> str:
+    """A value for people. Metrics in units of the labels may be tiny or huge."""
+    return f"{value:.{digits}f}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.{digits}g}"
 
 
 def metrics_for(kind: str = BINARY) -> list[Metric]:
@@ -149,5 +211,6 @@ def metrics_of(
 ) -> dict[str, float | None]:
     """The metrics of n examples, in O(n) memory; None where one is undefined (examples of one label only)."""
     scores = Scores(margins, labels, weights, loss)
-    found = {metric.name: metric.of(scores) for metric in metrics_for(kind)}
+    with np.errstate(over="ignore"):  # a metric that is beyond all numbers is infinite
+        found = {metric.name: float(metric.of(scores)) for metric in metrics_for(kind)}
     return {name: None if np.isnan(value) else value for name, value in found.items()}

@@ -18,7 +18,7 @@ from transforms import UserError
 from transforms.storage import StorageOptions, display, open_storage, redact
 
 if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import ElasticNet, LogisticRegression
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,12 +75,14 @@ class PathModel:
 
     @property
     def label_map(self) -> dict[str, float]:
-        """The labels of the input that stand for "-1" and "+1"."""
-        return self.record.dataset.label_map.to_json()
+        """The labels of the input that stand for "-1" and "+1"; empty where labels are numbers."""
+        names = self.record.dataset.label_map
+        return {} if names is None else names.to_json()
 
     @property
     def classes(self) -> np.ndarray:
         """The two labels, rising: the columns of predict_proba."""
+        self._refuse_numbers("classes")
         return np.sort(np.array([self.label_map["-1"], self.label_map["+1"]]))
 
     @property
@@ -157,8 +159,11 @@ class PathModel:
         if self.label_kind == NUMBER:
             raise UserError(f"{self.name}: a model with {self.record.loss} loss predicts numbers, not {what}")
 
-    def to_sklearn(self, lambda_index: int, n_features: int | None = None) -> LogisticRegression:
-        """A fitted scikit-learn LogisticRegression; n_features: columns of the X it will see. [default: width]"""
+    def to_sklearn(self, lambda_index: int, n_features: int | None = None) -> LogisticRegression | ElasticNet:
+        """A fitted scikit-learn LogisticRegression; n_features: columns of the X it will see. [default: width]
+
+        Of a model with squared loss, a Lasso, or an ElasticNet.
+        """
         return export.to_sklearn(self, lambda_index, n_features)
 
     def to_liblinear(self, path: str, lambda_index: int) -> None:

@@ -93,13 +93,16 @@ class ExampleOptions:
 
     def examples(self, dataset: Dataset) -> Examples:
         labels, weights = dataset.labels()
-        if find_loss(self.loss).LABELS == "number":
-            names = dataset.record.label_map
-            labels = np.where(labels > 0, names.positive, names.negative)
-        return Examples.of(labels, weights, self.loss, self.class_weights)
+        if self.class_weights is not None:  # by the classes, whatever numbers stand for them
+            own = np.where(labels > 0, self.class_weights[1], self.class_weights[0])
+            weights = own if weights is None else own * weights
+        numbers = find_loss(self.loss).LABELS == "number"
+        return Examples.of(dataset.as_written(labels) if numbers else labels, weights, self.loss)
 
-    def bounds(self, stored: Float64) -> Float64:
-        """The data set's bounds of |∂L/∂βⱼ|, true with these weights. Whether they hold at all, the loss knows."""
+    def bounds(self, dataset: Dataset, stored: Float64) -> Float64 | None:
+        """The data set's bounds of |∂L/∂βⱼ|, true with these weights, if it has any. For which losses, they know."""
+        if dataset.numeric:
+            return None
         return stored if self.class_weights is None else max(self.class_weights) * stored
 
 
@@ -129,7 +132,9 @@ class ResidentBlocks:
         def block(group: Sequence[int]) -> Block:
             members = [partitions[k] for k in group]
             columns = load(members, examples.n)
-            return Block(columns, sum(part.info.features for part in members), examples, how.bounds(columns.bounds))
+            return Block(
+                columns, sum(part.info.features for part in members), examples, how.bounds(dataset, columns.bounds)
+            )
 
         with ThreadPoolExecutor(max(1, min(threads, len(groups)))) as pool:  # files are hashed and decoded side by side
             blocks = list(pool.map(block, groups))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Self
 
-from pipeline.metrics import metric_names
+from pipeline.metrics import NUMBER, metric_names
 from pipeline.stored import CLAIM, RUN_JSON
 from solver.losses import LOSSES, find_loss
 from transforms import Dataset, UserError, __version__
@@ -63,7 +63,7 @@ class DatasetIdentity(Record):
     nnz: int | None = field(default=None, metadata=PERHAPS)
     partitions: int | None = field(default=None, metadata=PERHAPS)
     index_base: int
-    label_map: LabelMap = field(metadata=of(LabelMap))
+    label_map: LabelMap | None = field(default=None, metadata=of(LabelMap, perhaps=True))  # none of numbers
     hold_out: float | None = field(default=None, metadata=PERHAPS)  # the share of examples that the conversion left out
 
     @classmethod
@@ -212,9 +212,8 @@ _DATASET = record(
         "examples": whole(),
         "features": whole(),
         "index_base": whole(high=1),
-        "label_map": LABEL_MAP,
     },
-    {"nnz": whole(), "partitions": whole(), "hold_out": SHARE},
+    {"label_map": LABEL_MAP, "nnz": whole(), "partitions": whole(), "hold_out": SHARE},
 )
 _EVALUATION = record(
     {
@@ -260,7 +259,10 @@ def run_check(where: str) -> Check:
         text(choices=list(LOSSES))(chosen["loss"], "options.loss")
         flag(chosen["intercept"], "options.intercept")
         number(0, 1)(chosen["l1_ratio"], "options.l1_ratio")
-        if about["dataset"]["label_map"]["-1"] == about["dataset"]["label_map"]["+1"]:
+        names = about["dataset"].get("label_map")
+        if names is None and find_loss(chosen["loss"]).LABELS != NUMBER:
+            raise Mismatch("dataset.label_map is missing")
+        if names is not None and names["-1"] == names["+1"]:
             raise Mismatch("dataset.label_map gives -1 and +1 the same label")
 
     return check

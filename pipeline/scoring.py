@@ -171,7 +171,6 @@ class Scorer:
     def _score_dataset(self, dataset: Dataset, known: np.ndarray | None, threads: int) -> Iterator[Scored]:
         self._refuse_other_base(dataset)
         labels, weights = dataset.labels()
-        values = np.where(labels > 0, dataset.record.label_map.positive, dataset.record.label_map.negative)
         size = max(1, MARGIN_BYTES // (8 * max(dataset.n, 1)))
         starts = range(0, len(self.indices), size)
         self.progress.phase("score", dataset.nnz * len(starts), "nonzeros")
@@ -179,7 +178,7 @@ class Scorer:
             margins, unknown = self._sum_partitions(dataset, self.indices[first : first + size], known, threads)
             if first == 0:
                 self._count(dataset.n, dataset.nnz, unknown)
-            yield Scored(first, margins, values, weights, (dataset.name,), (dataset.n,))
+            yield Scored(first, margins, dataset.as_written(labels), weights, (dataset.name,), (dataset.n,))
 
     def _sum_partitions(
         self, dataset: Dataset, indices: list[int], known: np.ndarray | None, threads: int

@@ -23,12 +23,14 @@ from pipeline.display import Display, SilentDisplay
 from pipeline.evaluation import evaluate
 from pipeline.events import Event, Watcher
 from pipeline.fit import fit_path
-from pipeline.metrics import METRICS, metrics_in
+from pipeline.metrics import NUMBER, metric_names, metrics_in
 from pipeline.report.write import write_report
 from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
 from pipeline.scoring import Source, client_for, find_sources, source_identity
 from pipeline.stored import PATH, REPORT, RUN_JSON
+from solver import ProblemOptions
+from solver.losses import Loss, find_loss
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
 from transforms.dataset_record import DATASET_JSON
 from transforms.errors import ClaimHeld, ClaimLost
@@ -61,7 +63,7 @@ class PipelineOptions:
     validation_fraction: float | None = None
     convert: dict[str, Any] = field(default_factory=dict)  # arguments of convert_libsvm
     fit: dict[str, Any] = field(default_factory=dict)  # arguments of fit_path
-    metric: str = METRICS[0].name
+    metric: str | None = None  # None: the first for the kind of labels
     feature_names: str | None = field(default=None, repr=False)
     overwrite: bool = False  # do again what was done from other inputs or with other options
 
@@ -136,6 +138,21 @@ class _Pipeline:
             self.evaluate(judges)
         return PipelineResult(self.worked, self.report(names))
 
+    @property
+    def loss(self) -> Loss:
+        return find_loss(self.options.fit.get("problem", ProblemOptions()).loss)
+
+    @property
+    def metric(self) -> str:
+        """What the best model will be best by."""
+        names = metric_names(self.loss.LABELS)
+        asked = self.options.metric or names[0]
+        if asked not in names:
+            raise UserError(
+                f"--metric {asked} does not go with {self.loss.NAME} loss: choose one of {', '.join(names)}"
+            )
+        return asked
+
     def judges(self, trained_on: Source) -> _Judges | None:
         """Which examples judge the models; None if none do."""
         options = self.options
@@ -144,7 +161,7 @@ class _Pipeline:
             if options.validation_fraction:
                 raise UserError("--validation-fraction does not go with --test: hold examples out, or give test data")
             inputs = _identities(find_sources(options.test, self.storage))
-            return _Judges(options.test, None, bad_lines, options.metric, inputs)
+            return _Judges(options.test, None, bad_lines, self.metric, inputs)
         fraction = self.fraction(trained_on)
         if not fraction:
             self.display.note("no --test, and no examples are held out: the models will not be judged")
@@ -156,7 +173,7 @@ class _Pipeline:
         self.display.note(
             f"no --test: {100 * fraction:g} % of the examples are held out of training to judge the models"
         )
-        return _Judges(urls, fraction, bad_lines, options.metric, _identities(find_sources(urls, self.storage)))
+        return _Judges(urls, fraction, bad_lines, self.metric, _identities(find_sources(urls, self.storage)))
 
     def fraction(self, trained_on: Source) -> float:
         """What to hold out, or what was when the data set was made."""
@@ -189,6 +206,8 @@ class _Pipeline:
         started = perf_counter()
         watch = _Watch(self.display, "convert")
         arguments = self.options.convert | {"hold_out": judges.held_out or 0.0 if judges else 0.0}
+        if self.loss.LABELS == NUMBER:
+            arguments["numeric_labels"] = True
         dataset = self.attempt(lambda how: self.convert_text(watch, arguments | how))
         self.settle("convert", watch.begun)
         bad = dataset.record.bad_lines

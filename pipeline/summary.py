@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.metrics import find_metric, metrics_for
+from pipeline.metrics import find_metric, metrics_for, shown
 from pipeline.model import PathModel
 from pipeline.run_record import EvaluationRecord
 from pipeline.stored import REPORT
@@ -57,7 +57,7 @@ def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
         return [f"None is best: {label} is not defined where all examples have one label."]
     row = model.path[best]
     quality = ", ".join(
-        f"{one.label} {row[one.name]:.4f}" for one in metrics_for(model.label_kind) if row[one.name] is not None
+        f"{one.label} {shown(row[one.name])}" for one in metrics_for(model.label_kind) if row[one.name] is not None
     )
     features = model.record.dataset.features
     lines = [

@@ -20,10 +20,12 @@ REST = 0.05  # a cycle that moves coefficients by less than this share of what t
 class Batches:
     """Coordinate descent on the sub-problem at λ, over columns as they come; all vectors given are changed."""
 
-    def __init__(self, working: Float64, paired: Float64, dmargins: Float64, nu: float, cycles: int) -> None:
+    def __init__(
+        self, working: Float64, paired: Float64, dmargins: Float64, nu: float, cycles: int, least: float
+    ) -> None:
         self._working, self._paired, self._dmargins = working, paired, dmargins
         self._apart = False
-        vectors.begin_cycle(working, paired, dmargins)
+        vectors.begin_cycle(working, paired, dmargins, least)
         self._nu, self._cycles = nu, cycles
         self._waiting: list[tuple[Int64, Columns, Float64, Terms]] = []
         self._bytes = 0

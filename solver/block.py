@@ -223,7 +223,7 @@ class Block:
         self._make_room()
         terms = self._terms_at(lam)
         self._examples.residuals(self._margins, self._working)
-        vectors.begin_cycle(self._working, self._paired, self._dmargins)
+        vectors.begin_cycle(self._working, self._paired, self._dmargins, self._examples.least_curvature)
         count, apart = 0, False
         for first, columns in self._columns():
             last = first + columns.count
@@ -305,7 +305,8 @@ class Block:
         self._begin(margins)
         self._make_room()
         terms = self._terms_at(lam)
-        batches = Batches(self._working.copy(), self._paired, self._dmargins, nu, cycles)
+        least = self._examples.least_curvature
+        batches = Batches(self._working.copy(), self._paired, self._dmargins, nu, cycles, least)
         listing = _Listing()
         wanted = np.maximum(self._prefix.lengths(lam), self._lengths_of(beta.position))
         for first, columns in self._unvisited(wanted):

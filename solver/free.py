@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from solver.arrays import Coefficients, Float32, Float64, Int64
-from solver.kernels.vectors import LEAST_CURVATURE
 from solver.problem import Problem
 
 STEPS = 100  # of Newton's method
@@ -76,7 +75,8 @@ class FreeCoordinates:
         """Xᵀr, Σ|x r| and XᵀWX."""
         self._examples.residuals(margins, self._working, 1e-300)
         r, w = self._working
-        np.maximum(w, LEAST_CURVATURE * np.abs(r), out=w)  # or steps from margins far out would be without measure
+        # Or steps from margins far out would be without measure.
+        np.maximum(w, self._examples.least_curvature * np.abs(r), out=w)
         k = self.position.size
         slopes, scale, H = np.empty(k), np.empty(k), np.empty((k, k))
         for a in range(k):

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from solver.arrays import Coefficients, Float64, Int64
 from solver.kernels import penalty as penalty_kernels
+from solver.kernels import vectors
 from solver.losses import Loss, find_loss
 from solver.penalty import Penalty, Terms, Violation
 
@@ -53,6 +54,11 @@ class Examples:
     @property
     def weights(self) -> Float64:
         return self.loss.weights(self.encoded)
+
+    @property
+    def least_curvature(self) -> float:
+        """The share of |r| that w is held above, for steps to stay finite; 0 where the curvature cannot vanish."""
+        return vectors.LEAST_CURVATURE if self.loss.FLATTENS else 0.0
 
     def value(self, margins: Float64) -> float:
         """L."""

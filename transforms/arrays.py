@@ -17,6 +17,7 @@ from transforms.fragments import Run
 from transforms.labels import LabelMap, choose_positive, write_label_file, wrong_labels
 from transforms.matrices import is_dask_array, to_float32
 from transforms.output import commit, is_finished, workplace
+from transforms.parser import are_labels
 from transforms.parts import merge_runs, write_part
 from transforms.plan import Plan
 from transforms.storage import StorageOptions, open_storage
@@ -31,15 +32,17 @@ def from_arrays(
     partitions: int | None = None,
     strategy: str = "spread",
     positive_label: float | None = None,
+    numeric_labels: bool = False,
     overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
     client: Client | None = None,
 ) -> Dataset:
-    """Write X (examples × features) and its two-valued labels y as a data set at `url`.
+    """Write X (examples × features) and its labels y as a data set at `url`: two distinct ones, or numbers.
 
     X: numpy or scipy sparse; or a dask array with blocks of either, which workers write, each row block on its own,
     none of them coming here. Then `url` must be on storage that all workers share.
     A feature's id is its column's number, counted from 0. Columns without a nonzero are left out.
+    numeric_labels: labels are numbers, for squared loss. By default the larger of two, or positive_label, becomes +1.
     partitions: by default one for each core; for a dask array, four for each thread of the cluster.
     client: for a dask array; by default the current one, or else an in-process cluster for the time of the call.
     """
@@ -54,20 +57,23 @@ def from_arrays(
             partitions=partitions,
             strategy=strategy,
             positive_label=positive_label,
+            numeric_labels=numeric_labels,
             overwrite=overwrite,
             options=StorageOptions(storage_options or {}),
             client=client,
         )
-    columns, labels, weights, label_map = _checked(X, y, sample_weight, positive_label)
     count = (os.cpu_count() or 1) if partitions is None else partitions
-    plan = Plan([], count, 1, strategy, True, positive_label, "raise")
+    plan = Plan([], count, 1, strategy, True, positive_label, "raise", numeric_labels=numeric_labels)
+    columns, targets, weights = _checked(X, y, sample_weight)
+    labels, label_map = (targets, None) if numeric_labels else _classes(targets, positive_label)
     options = StorageOptions(storage_options or {})
     fs, path = open_storage(url, options)
     is_finished(fs, path, {}, resume=False, overwrite=overwrite)
     with workplace(url, options, plan, {}, resume=False, overwrite=overwrite) as place:
-        info = write_label_file(fs, place.folder, [(labels, weights)], weighted=weights is not None)
+        how = {"weighted": weights is not None, "numeric": numeric_labels}
+        info = write_label_file(fs, place.folder, [(labels, weights)], **how)
         parts = [
-            write_part(fs, place.folder, k, merge_runs([run], labels, weights))
+            write_part(fs, place.folder, k, merge_runs([run], None if numeric_labels else labels, weights))
             for k, run in enumerate(_split(columns, plan))
         ]
         description = DatasetRecord.describe(
@@ -82,10 +88,8 @@ def from_arrays(
     return open_dataset(url, options)
 
 
-def _checked(
-    X: Any, y: Any, sample_weight: Any, positive_label: float | None
-) -> tuple[Any, np.ndarray, np.ndarray | None, LabelMap]:
-    """X as CSC of float32 without explicit zeros, labels as -1/+1, weights as float32."""
+def _checked(X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:
+    """X as CSC of float32 without explicit zeros, labels as float64, weights as float32."""
     columns = to_float32(X, sp.csc_array)
     targets = np.asarray(y).ravel()
     if targets.size != columns.shape[0]:
@@ -94,20 +98,26 @@ def _checked(
         targets = targets.astype(np.float64)
     except (TypeError, ValueError):
         raise UserError("y must hold numbers: two distinct labels, such as 0 and 1") from None
-    if not np.isfinite(targets).all():
-        raise UserError("y has labels that are nan or inf")
-    values = np.unique(targets).tolist()
-    if len(values) != 2:
-        raise UserError(f"y: {wrong_labels(values)}")
-    positive = choose_positive(values, positive_label)
-    (negative,) = set(values) - {positive}
+    if not are_labels(targets):
+        raise UserError("y has labels that are nan or inf, or beyond 3.4e38")
+    if not targets.size:
+        raise UserError("X has no rows")
     weights = None
     if sample_weight is not None:
         weights = np.asarray(sample_weight, dtype=np.float32).ravel()
         if weights.size != targets.size or not (np.isfinite(weights).all() and (weights >= 0).all()):
             raise UserError(f"sample_weight must be {targets.size} finite numbers >= 0")
-    labels = np.where(targets == positive, 1, -1).astype(np.int8)
-    return columns, labels, weights, LabelMap(negative, positive)
+    return columns, targets, weights
+
+
+def _classes(targets: np.ndarray, positive_label: float | None) -> tuple[np.ndarray, LabelMap]:
+    """Labels as -1/+1, and what these are in y."""
+    values = np.unique(targets).tolist()
+    if len(values) != 2:
+        raise UserError(f"y: {wrong_labels(values)}")
+    positive = choose_positive(values, positive_label)
+    (negative,) = set(values) - {positive}
+    return np.where(targets == positive, 1, -1).astype(np.int8), LabelMap(negative, positive)
 
 
 def _split(columns: Any, plan: Plan) -> list[Run]:

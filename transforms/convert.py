@@ -21,6 +21,7 @@ from transforms.dataset import Dataset, open_dataset
 from transforms.dataset_record import BadLines, DatasetRecord
 from transforms.errors import BadLine, ClusterLost, UserError
 from transforms.examples import BAD_LINES_NAMED, BadSpotFound, located
+from transforms.fragments import Fragment
 from transforms.holdout import check_fraction
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
 from transforms.labels import MIXED_WEIGHTS, LabelMap, LabelsInfo, choose_positive, wrong_labels
@@ -61,6 +62,7 @@ def convert_libsvm(
     strategy: str = "spread",
     zero_based: bool = False,
     positive_label: float | None = None,
+    numeric_labels: bool = False,
     on_bad_line: str = "raise",
     hold_out: float = 0.0,
     resume: bool = False,
@@ -75,6 +77,7 @@ def convert_libsvm(
 
     client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
     partitions, block_size: by default from the input's size and the cluster's memory.
+    numeric_labels: labels are numbers, for squared loss. By default the larger of two, or positive_label, becomes +1.
     on_bad_line: "raise" stops at a bad line; "skip" leaves it out, counts it, and names the first few in dataset.json.
     max_line_bytes: a longer line is a bad one.
     hold_out: leave this share of the examples out, by a hash of each (transforms/holdout.py), to judge models by them.
@@ -94,6 +97,7 @@ def convert_libsvm(
         "strategy": strategy,
         "zero_based": zero_based,
         "positive_label": positive_label,
+        "numeric_labels": numeric_labels,
         "hold_out": check_fraction(hold_out),
     }
     if is_finished(fs, path, wanted, resume=resume, overwrite=overwrite):
@@ -111,6 +115,7 @@ def convert_libsvm(
             on_bad_line=on_bad_line,
             hold_out=hold_out,
             max_line_bytes=max_line_bytes,
+            numeric_labels=numeric_labels,
         )
         place = stack.enter_context(workplace(output, options, plan, wanted, resume=resume, overwrite=overwrite))
         job = Job(output, options, place.folder, place.keeper.claim, place.plan.recipe(), resume)
@@ -297,23 +302,33 @@ def _catalogue(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], plan: P
     """Put the fragments in order and settle what the labels mean."""
     fragments = [one.fragment for index in sorted(mapped) for one in mapped[index]]
     offsets = np.concatenate(([0], np.cumsum([fragment.rows for fragment in fragments], dtype=np.int64))).tolist()
-    values = np.unique(np.concatenate([fragment.label_values for fragment in fragments] or [np.empty(0)])).tolist()
     if offsets[-1] > MAX_ROWS:
         raise UserError(f"{offsets[-1]} examples: a data set holds at most {MAX_ROWS}; sample or split the input")
-    if len(values) != 2:
-        kept = " among the examples that were not held out: hold out less" if plan.hold_out else ""
-        raise UserError(_label_error(mapped, blocks, values) + kept)
-    positive = choose_positive(values, plan.positive_label)
+    if offsets[-1] == 0:
+        raise UserError(f"the input has no examples{_among_kept(plan)}")
+    positive = None if plan.numeric_labels else _positive(mapped, blocks, fragments, plan)
     weighted = [int(fragment.header["weighted"]) for fragment in fragments if fragment.rows]
     if any(weighted) and not all(weighted):
         raise UserError(MIXED_WEIGHTS)
     return Catalogue(fragments, offsets, positive, any(weighted))
 
 
+def _positive(
+    mapped: dict[int, list[Mapped]], blocks: Sequence[Block], fragments: Sequence[Fragment], plan: Plan
+) -> float:
+    """The label that is +1, of the two that there must be."""
+    values = np.unique(np.concatenate([fragment.label_values for fragment in fragments])).tolist()
+    if len(values) != 2:
+        raise UserError(_label_error(mapped, blocks, values) + _among_kept(plan))
+    return choose_positive(values, plan.positive_label)
+
+
+def _among_kept(plan: Plan) -> str:
+    return " among the examples that were not held out: hold out less" if plan.hold_out else ""
+
+
 def _label_error(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], values: list[float]) -> str:
     """Which labels there are, and a file where each stands."""
-    if not values:
-        return "the input has no examples"
     places = [f"{value:g} in {_file_with(value, mapped, blocks)}" for value in values[:5]]
     return f"{wrong_labels(values)} ({'; '.join(places)})"
 
@@ -345,16 +360,22 @@ def _description(
     labels: LabelsInfo,
     parts: Sequence[PartInfo],
 ) -> DatasetRecord:
-    values = {float(v) for fragment in catalogue.fragments for v in fragment.label_values}
-    (negative,) = values - {catalogue.positive}
     return DatasetRecord.describe(
         examples=catalogue.rows,
-        label_map=LabelMap(negative, catalogue.positive),
+        label_map=_label_map(catalogue),
         labels=labels,
         parts=parts,
         plan=plan,
         bad_lines=_bad_lines(blocks, mapped),
     )
+
+
+def _label_map(catalogue: Catalogue) -> LabelMap | None:
+    if catalogue.positive is None:
+        return None
+    values = {float(v) for fragment in catalogue.fragments for v in fragment.label_values}
+    (negative,) = values - {catalogue.positive}
+    return LabelMap(negative, catalogue.positive)
 
 
 def _bad_lines(blocks: Sequence[Block], mapped: dict[int, list[Mapped]]) -> BadLines:

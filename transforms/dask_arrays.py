@@ -23,7 +23,7 @@ from transforms.labels import wrong_labels
 from transforms.mapreduce import Job, Mapped
 from transforms.matrices import is_dask_array, to_float32
 from transforms.output import commit, is_finished, workplace
-from transforms.parser import Parsed
+from transforms.parser import Parsed, are_labels
 from transforms.plan import Plan
 from transforms.progress import NoProgress
 from transforms.secrets import without_secrets
@@ -41,6 +41,7 @@ def from_dask(
     partitions: int | None,
     strategy: str,
     positive_label: float | None,
+    numeric_labels: bool,
     overwrite: bool,
     options: StorageOptions,
     client: Client | None,
@@ -51,7 +52,7 @@ def from_dask(
     blocks = row_blocks(X, y, sample_weight)
     with client_or_embedded(client) as client:
         count = PARTS_PER_THREAD * cluster_resources(client).threads if partitions is None else partitions
-        plan = Plan([], count, 1, strategy, True, positive_label, "raise")
+        plan = Plan([], count, 1, strategy, True, positive_label, "raise", numeric_labels=numeric_labels)
         with workplace(url, options, plan, {}, resume=False, overwrite=overwrite) as place:
             job = Job(url, options, place.folder, place.keeper.claim, place.plan.recipe(), resume=False)
             commit(fs, path, place, _run(client, job, place.plan, blocks))
@@ -104,7 +105,7 @@ def _run(client: Client, job: Job, plan: Plan, blocks: list[tuple[Any, Any, Any]
         for index, result in results:
             mapped[index] = [result]
     values = np.unique(np.concatenate([one.fragment.label_values for (one,) in mapped.values()])).tolist()
-    if len(values) != 2:
+    if len(values) != 2 and not plan.numeric_labels:
         raise UserError(f"y: {wrong_labels(values)}")
     bucket_nnz = np.sum([one.bucket_nnz for (one,) in mapped.values()], axis=0)
     return reduce_fragments(client, job, plan, [], mapped, bucket_nnz, NoProgress())
@@ -114,21 +115,24 @@ def _run(client: Client, job: Job, plan: Plan, blocks: list[tuple[Any, Any, Any]
 def map_rows(job: Job, index: int, X: Any, y: Any, weights: Any) -> Mapped:
     """Leave a row block by feature, as one fragment."""
     fs = job.storage()
-    parsed = _examples(X, y, weights, index)
+    parsed = _examples(X, y, weights, index, job.plan.numeric_labels)
     data = by_feature(parsed, job.plan.strategy, job.plan.buckets)
     job.claim.check(fs)
     path = f"{job.folder}/block-{index:06d}-0000.fragment"
-    origin = Origin(job.plan.fingerprint.encode(), np.array([parsed.labels.size]))
+    rows = np.array([parsed.labels.size])
+    origin = Origin(job.plan.fingerprint.encode(), rows, numeric_labels=job.plan.numeric_labels)
     fragment = write_fragment(fs, path, origin, parsed, data)
     return Mapped(fragment, np.diff(data.directory["nnz"]), [])
 
 
-def _examples(X: Any, y: Any, weights: Any, index: int) -> Parsed:
+def _examples(X: Any, y: Any, weights: Any, index: int, numeric: bool) -> Parsed:
     """A row block in the form that text is parsed into."""
     rows = to_float32(X, sp.csr_array)
     n = rows.shape[0]
     labels = _numbers(y, np.float64, n, f"y, chunk {index}")
-    if np.unique(labels).size > 2:
+    if not are_labels(labels):
+        raise UserError(f"y, chunk {index}: labels beyond 3.4e38")
+    if not numeric and np.unique(labels).size > 2:
         raise UserError(f"y, chunk {index}: {wrong_labels(np.unique(labels).tolist())}")
     if weights is None:
         checked = np.full(n, np.nan, np.float32)

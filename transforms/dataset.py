@@ -258,6 +258,11 @@ class Dataset:
         return self.record.labels.weighted
 
     @property
+    def numeric(self) -> bool:
+        """Are the labels numbers, not two classes?"""
+        return self.record.labels.numeric
+
+    @property
     def index_base(self) -> int:
         """Whether feature ids count from 0 or from 1."""
         return self.record.index_base
@@ -271,7 +276,7 @@ class Dataset:
         ]
 
     def labels(self) -> Labels:
-        """Labels (int8, -1 or +1) and example weights (float32), or None if there are none."""
+        """Labels (int8, -1 or +1; float64 if they are numbers) and weights (float32), or None if there are none."""
         fs, path = open_storage(f"{self.url.rstrip('/')}/{LABELS_PARQUET}", self.options)
         where, info = display(fs, path), self.record.labels
         try:
@@ -282,6 +287,11 @@ class Dataset:
             raise DatasetError("missing: convert again", where) from None
         except UNREADABLE as error:
             raise DatasetError(f"damaged ({one_line(error)}): convert again", where) from error
+
+    def as_written(self, labels: np.ndarray) -> np.ndarray:
+        """Labels as the float64 numbers that they were in the input."""
+        names = self.record.label_map
+        return labels if names is None else np.where(labels > 0, float(names.positive), float(names.negative))
 
 
 def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dataset:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from transforms.errors import DatasetError
-from transforms.labels import LABELS_PARQUET, LabelMap, LabelsInfo
+from transforms.labels import LABELS_PARQUET, NUMBER, LabelMap, LabelsInfo
+from transforms.parser import LARGEST_LABEL
 from transforms.parts import PART_SCHEMA, PartInfo, part_name
 from transforms.plan import INPUTS_SCHEMA, OPTIONS_SCHEMA, Plan
 from transforms.records import PERHAPS, Record, of
@@ -17,6 +18,7 @@ from transforms.schema import (
     Mismatch,
     flag,
     listed,
+    never,
     number,
     read_record,
     record,
@@ -26,11 +28,12 @@ from transforms.schema import (
     write_sealed,
 )
 from transforms.storage import display
-from transforms.version import FORMAT_VERSION, __version__
+from transforms.version import FORMAT_VERSION, NUMBERS_VERSION, __version__
 
 DATASET_JSON = "dataset.json"
 FORMAT = "dglmnet"
 MAX_EXAMPLES = 2**31 - 1  # they are numbered by int32
+LOGISTIC, NORM = "logistic", "norm"  # what `bound` of a part is: see transforms/parts.py
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,8 @@ class DatasetRecord(Record):
     examples: int
     features: int
     nnz: int
-    label_map: LabelMap = field(metadata=of(LabelMap))
+    label_map: LabelMap | None = field(default=None, metadata=of(LabelMap, perhaps=True))  # none of numbers
+    bound: str | None = field(default=None, metadata=PERHAPS)  # NORM; absent: LOGISTIC
     index_base: int
     labels: LabelsInfo = field(metadata=of(LabelsInfo))
     partitions: Sequence[PartInfo] = field(metadata=of(PartInfo))
@@ -64,7 +68,7 @@ class DatasetRecord(Record):
         cls,
         *,
         examples: int,
-        label_map: LabelMap,
+        label_map: LabelMap | None,
         labels: LabelsInfo,
         parts: Sequence[PartInfo],
         plan: Plan,
@@ -72,11 +76,13 @@ class DatasetRecord(Record):
     ) -> Self:
         """The record of what a plan came to."""
         return cls(
+            format_version=plan.format_version,
             tool_version=__version__,
             examples=examples,
             features=sum(part.features for part in parts),
             nnz=sum(part.nnz for part in parts),
             label_map=label_map,
+            bound=NORM if plan.numeric_labels else None,
             index_base=0 if plan.zero_based else 1,
             labels=labels,
             partitions=parts,
@@ -126,31 +132,42 @@ def write_dataset_record(fs: Any, path: str, content: DatasetRecord) -> None:
 # --- what it must look like -----------------------------------------------------------------------------------------
 
 
-_LABELS = record(
-    {
-        "file": text(choices=(LABELS_PARQUET,)),
-        "bytes": whole(),
-        "sha256": text(SHA256),
-        "weighted": flag,
-        "negatives": whole(),
-        "positives": whole(),
-    }
-)
+_FILE: dict[str, Check] = {
+    "file": text(choices=(LABELS_PARQUET,)),
+    "bytes": whole(),
+    "sha256": text(SHA256),
+    "weighted": flag,
+}
+_LABEL = number(-LARGEST_LABEL, LARGEST_LABEL)
 LABEL_MAP = record({"-1": number(), "+1": number()})
-_DESCRIPTION = record(
-    {
-        "examples": whole(1, MAX_EXAMPLES),
-        "features": whole(),
-        "nnz": whole(),
-        "label_map": LABEL_MAP,
-        "index_base": whole(high=1),
-        "labels": _LABELS,
-        "partitions": listed(PART_SCHEMA),
-        "inputs": INPUTS_SCHEMA,
-        "bad_lines": record({"count": whole(), "first": listed(text())}),
-    },
-    {"plan": OPTIONS_SCHEMA},
-)
+_COMMON: dict[str, Check] = {
+    "examples": whole(1, MAX_EXAMPLES),
+    "features": whole(),
+    "nnz": whole(),
+    "index_base": whole(high=1),
+    "partitions": listed(PART_SCHEMA),
+    "inputs": INPUTS_SCHEMA,
+    "bad_lines": record({"count": whole(), "first": listed(text())}),
+}
+_PLAN = {"plan": OPTIONS_SCHEMA}
+_DESCRIPTIONS: dict[int, Check] = {  # by format version
+    FORMAT_VERSION: record(
+        _COMMON
+        | {
+            "label_map": LABEL_MAP,
+            "labels": record(_FILE | {"negatives": whole(), "positives": whole()}, {"kind": never}),
+        },
+        _PLAN | {"bound": never},
+    ),
+    NUMBERS_VERSION: record(
+        _COMMON
+        | {
+            "bound": text(choices=(NORM,)),
+            "labels": record(_FILE | {"kind": text(choices=(NUMBER,)), "smallest": _LABEL, "largest": _LABEL}),
+        },
+        _PLAN | {"label_map": never},
+    ),
+}
 
 
 def dataset_check(where: str) -> Check:
@@ -160,13 +177,12 @@ def dataset_check(where: str) -> Check:
         if description.get("format") != FORMAT:
             raise DatasetError(f"{where}/{DATASET_JSON}: not the description of a dglmnet data set")
         version = description.get("format_version")
-        if type(version) is not int or version != FORMAT_VERSION:
-            newer = isinstance(version, int) and version > FORMAT_VERSION
+        if type(version) is not int or version not in _DESCRIPTIONS:
+            newer = isinstance(version, int) and version > max(_DESCRIPTIONS)
             remedy = "update dglmnet" if newer else "convert again"
-            raise DatasetError(
-                f"{where}: format version {shown(version)}, but this dglmnet reads {FORMAT_VERSION}: {remedy}"
-            )
-        _DESCRIPTION(description, place)
+            known = " and ".join(map(str, _DESCRIPTIONS))
+            raise DatasetError(f"{where}: format version {shown(version)}, but this dglmnet reads {known}: {remedy}")
+        _DESCRIPTIONS[version](description, place)
         _refuse_untrue(description)
 
     return check
@@ -174,22 +190,35 @@ def dataset_check(where: str) -> Check:
 
 def _refuse_untrue(description: dict[str, Any]) -> None:
     """Counts that stand in two places must agree; each part has the name of its place, so that none is there twice."""
-    parts, labels = description["partitions"], description["labels"]
+    parts = description["partitions"]
     if not parts:
         raise Mismatch("partitions must not be empty")
     for name in ("features", "nnz"):
         total = sum(part[name] for part in parts)
         if description[name] != total:
             raise Mismatch(f"{name} is {description[name]}, but the parts have {total}")
-    total = labels["negatives"] + labels["positives"]
-    if description["examples"] != total:
-        raise Mismatch(f"examples is {description['examples']}, but there are {total} labels")
-    if labels["weighted"]:
-        record({"weight_of_negatives": number(), "weight_of_positives": number()})(labels, "labels")
+    (_refuse_untrue_sides if description["format_version"] == FORMAT_VERSION else _refuse_untrue_numbers)(description)
     if description["bad_lines"]["count"] and not description["bad_lines"]["first"]:
         raise Mismatch("bad_lines counts some, but names none")
     for k, part in enumerate(parts):
         if part["file"] != part_name(k):
             raise Mismatch(f"partitions[{k}].file must be {part_name(k)}, found {part['file']}")
+
+
+def _refuse_untrue_sides(description: dict[str, Any]) -> None:
+    labels = description["labels"]
+    total = labels["negatives"] + labels["positives"]
+    if description["examples"] != total:
+        raise Mismatch(f"examples is {description['examples']}, but there are {total} labels")
+    if labels["weighted"]:
+        record({"weight_of_negatives": number(), "weight_of_positives": number()})(labels, "labels")
     if description["label_map"]["-1"] == description["label_map"]["+1"]:
         raise Mismatch("label_map gives -1 and +1 the same label")
+
+
+def _refuse_untrue_numbers(description: dict[str, Any]) -> None:
+    labels = description["labels"]
+    if labels["smallest"] > labels["largest"]:
+        raise Mismatch(f"labels.smallest is {labels['smallest']:g}, but labels.largest is {labels['largest']:g}")
+    if labels["weighted"]:
+        record({"weight": number()})(labels, "labels")

@@ -18,19 +18,19 @@ from numba import njit
 
 from transforms.assign import order_by_bucket
 from transforms.errors import UserError
-from transforms.parser import BadSpot, Parsed
+from transforms.parser import BadSpot, Parsed, are_labels
 from transforms.schema import Check, listed, parse, record, text, whole
 from transforms.storage import display, explained, read_ranges
 
-MAGIC = b"dglmfrg2"
+MAGIC = b"dglmfrg3"
 _NUMBERS = ("rows", "features", "nnz", "buckets", "lines", "bad", "max_line", "labels", "weighted")
-_SIZES = ("example_bytes", "value_bytes", "note_bytes")
+_SIZES = ("example_bytes", "value_bytes", "label_bytes", "note_bytes")
 HEADER = np.dtype(
     [
         ("magic", "S8"),
         ("plan", "S16"),
         *((name, "<i8") for name in _NUMBERS + _SIZES),
-        ("label_values", "<f8", (2,)),
+        ("label_values", "<f8", (2,)),  # what the codes 0 and 1 stand for, where labels are codes
         ("label_files", "<i8", (2,)),  # position among the block's files of the first that has this label
     ]
 )
@@ -148,7 +148,7 @@ class Fragment:
             4 * int(h["features"]),
             int(h["example_bytes"]) * self.nnz,
             int(h["value_bytes"]) * self.nnz,
-            self.rows,
+            int(h["label_bytes"]) * self.rows,
             4 * self.rows if h["weighted"] else 0,
             int(h["note_bytes"]),
         )
@@ -163,16 +163,16 @@ class Origin:
     plan: bytes  # its fingerprint
     rows: np.ndarray  # of each file of the block
     max_line: int = 0
+    numeric_labels: bool = False
 
 
 def write_fragment(fs: Any, path: str, origin: Origin, parsed: Parsed, data: ByFeature) -> Fragment:
     """Write a block's fragment; the end mark goes last."""
-    # The caller saw to it that there are at most two labels.
-    label_values, first, codes = np.unique(parsed.labels, return_index=True, return_inverse=True)
+    labels, label_values, first = _label_section(parsed.labels, origin.numeric_labels)
     weighted = int((~np.isnan(parsed.weights)).sum())
     header = np.zeros((), dtype=HEADER)
     header["magic"], header["plan"], header["max_line"] = MAGIC, origin.plan, origin.max_line
-    header["rows"], header["features"], header["nnz"] = codes.size, data.features.size, data.examples.size
+    header["rows"], header["features"], header["nnz"] = labels.size, data.features.size, data.examples.size
     header["buckets"], header["lines"], header["bad"] = (
         data.directory.size - 1,
         parsed.lines,
@@ -180,19 +180,29 @@ def write_fragment(fs: Any, path: str, origin: Origin, parsed: Parsed, data: ByF
     )
     header["labels"], header["weighted"] = label_values.size, weighted
     header["example_bytes"], header["value_bytes"] = data.examples.itemsize, 4 if data.values.size else 0
+    header["label_bytes"] = labels.itemsize
     header["label_values"][: label_values.size] = label_values
     header["label_files"][: first.size] = np.searchsorted(np.cumsum(origin.rows), first, side="right")
     spots = [{name: getattr(spot, name) for name in _SPOT} for spot in parsed.bad]
     notes = json.dumps(spots).encode() if spots else b""
     header["note_bytes"] = len(notes)
     sections = [header, data.directory, data.features, data.counts, data.examples, data.values]
-    sections += [codes.astype(np.uint8)] + ([parsed.weights] if weighted else [])
+    sections += [labels] + ([parsed.weights] if weighted else [])
     with explained(display(fs, path)), fs.open(path, "wb") as file:
         for section in sections:
             if section.nbytes:
                 file.write(np.ascontiguousarray(section).reshape(-1).view(np.uint8).data)
         file.write(notes + MAGIC)
     return Fragment(path, header)
+
+
+def _label_section(labels: np.ndarray, numeric: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels as they are stored: numbers, or codes; what the codes stand for; the row where each first stands."""
+    if numeric:
+        return labels, np.empty(0), np.empty(0, dtype=np.int64)
+    # The caller saw to it that there are at most two labels.
+    values, first, codes = np.unique(labels, return_index=True, return_inverse=True)
+    return codes.astype(np.uint8), values, first
 
 
 def find_fragment(fs: Any, path: str, plan: bytes) -> Fragment | None:
@@ -214,6 +224,7 @@ def _is_sound(header: np.ndarray) -> bool:
     """Can a layout be computed from these numbers?"""
     numbers = [int(header[name]) for name in _NUMBERS + _SIZES]
     sizes = int(header["example_bytes"]) in (2, 4) and int(header["value_bytes"]) in (0, 4)
+    sizes = sizes and int(header["label_bytes"]) in (1, 8)
     labels = int(header["labels"]) <= 2 and bool(np.isfinite(header["label_values"]).all())
     return sizes and min(numbers) >= 0 and labels and bool((header["label_files"] >= 0).all())
 
@@ -241,13 +252,22 @@ def read_labels(fs: Any, fragments: Sequence[Fragment]) -> list[tuple[np.ndarray
     pieces = read_ranges(fs, paths, [at[5] for at in layouts], [at[7] for at in layouts])
     result = []
     for fragment, piece in zip(fragments, pieces, strict=True):
-        codes = np.frombuffer(piece, np.uint8, fragment.rows)
-        if codes.size and codes.max() >= fragment.label_values.size:
-            raise _damaged(fragment)
-        labels = fragment.label_values[codes]
-        weights = np.frombuffer(piece[fragment.rows :], np.float32) if fragment.header["weighted"] else None
-        result.append((labels, weights))
+        size = int(fragment.header["label_bytes"]) * fragment.rows
+        weights = np.frombuffer(piece[size:], np.float32) if fragment.header["weighted"] else None
+        result.append((_labels_of(fragment, piece[:size]), weights))
     return result
+
+
+def _labels_of(fragment: Fragment, raw: bytes) -> np.ndarray:
+    if fragment.header["label_bytes"] == 8:
+        labels = np.frombuffer(raw, np.float64)
+        if not are_labels(labels):
+            raise _damaged(fragment)
+        return labels
+    codes = np.frombuffer(raw, np.uint8)
+    if codes.size and codes.max() >= fragment.label_values.size:
+        raise _damaged(fragment)
+    return fragment.label_values[codes]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.errors import UserError
+from transforms.parser import are_labels
 from transforms.records import PERHAPS, Record
 from transforms.schema import Mismatch
 from transforms.storage import create_hashed, read_parquet
@@ -23,7 +24,9 @@ MIXED_WEIGHTS = (
     "(a line that lacks its label looks like this, too)"
 )
 
-Labels = tuple[np.ndarray, np.ndarray | None]  # int8 -1/+1, float32 weights
+NUMBER = "number"  # the kind of labels that are no classes
+
+Labels = tuple[np.ndarray, np.ndarray | None]  # int8 -1/+1 or float64 numbers, float32 weights
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,20 @@ class LabelsInfo(Record):
     bytes: int
     sha256: str
     weighted: bool
-    negatives: int
-    positives: int
+    kind: str | None = field(default=None, metadata=PERHAPS)  # NUMBER; absent: -1 and +1
+    # Of -1 and +1.
+    negatives: int | None = field(default=None, metadata=PERHAPS)
+    positives: int | None = field(default=None, metadata=PERHAPS)
     weight_of_negatives: float | None = field(default=None, metadata=PERHAPS)
     weight_of_positives: float | None = field(default=None, metadata=PERHAPS)
+    # Of numbers.
+    smallest: float | None = field(default=None, metadata=PERHAPS)
+    largest: float | None = field(default=None, metadata=PERHAPS)
+    weight: float | None = field(default=None, metadata=PERHAPS)  # of all examples
+
+    @property
+    def numeric(self) -> bool:
+        return self.kind == NUMBER
 
 
 def wrong_labels(values: list[float]) -> str:
@@ -73,52 +86,94 @@ def choose_positive(values: list[float], positive_label: float | None) -> float:
     return positive_label
 
 
-def write_label_file(fs: Any, folder: str, chunks: Iterable[Labels], *, weighted: bool) -> LabelsInfo:
+def write_label_file(
+    fs: Any, folder: str, chunks: Iterable[Labels], *, weighted: bool, numeric: bool = False
+) -> LabelsInfo:
     """Write labels chunk by chunk; returns what dataset.json says of them."""
-    schema = _schema(weighted)
-    counts, sums = np.zeros(2, dtype=np.int64), np.zeros(2)
+    schema = _schema(weighted, numeric)
+    tally: _Sides | _Range = _Range() if numeric else _Sides()
     with create_hashed(fs, f"{folder}/{LABELS_PARQUET}") as file:
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
             for labels, weights in chunks:
                 columns = [pa.array(labels)] + ([pa.array(weights)] if weighted else [])
                 writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-                sides = (labels > 0).astype(np.int8)
-                counts += np.bincount(sides, minlength=2)
-                if weights is not None:
-                    sums += np.bincount(sides, weights=weights, minlength=2)
+                tally.add(labels, weights)
         size, sha256 = file.size, file.sha256
-    return LabelsInfo(
-        bytes=size,
-        sha256=sha256,
-        weighted=weighted,
-        negatives=int(counts[0]),
-        positives=int(counts[1]),
-        weight_of_negatives=float(sums[0]) if weighted else None,
-        weight_of_positives=float(sums[1]) if weighted else None,
-    )
+    return LabelsInfo(bytes=size, sha256=sha256, weighted=weighted, **tally.facts(weighted))
 
 
-def _schema(weighted: bool) -> pa.Schema:
-    fields = [pa.field("label", pa.int8(), nullable=False)]
+class _Sides:
+    """How many labels are -1 and +1, and what these examples weigh."""
+
+    def __init__(self) -> None:
+        self._counts, self._sums = np.zeros(2, dtype=np.int64), np.zeros(2)
+
+    def add(self, labels: np.ndarray, weights: np.ndarray | None) -> None:
+        sides = (labels > 0).astype(np.int8)
+        self._counts += np.bincount(sides, minlength=2)
+        if weights is not None:
+            self._sums += np.bincount(sides, weights=weights, minlength=2)
+
+    def facts(self, weighted: bool) -> dict[str, Any]:
+        facts: dict[str, Any] = {"negatives": int(self._counts[0]), "positives": int(self._counts[1])}
+        if weighted:
+            facts |= {"weight_of_negatives": float(self._sums[0]), "weight_of_positives": float(self._sums[1])}
+        return facts
+
+
+class _Range:
+    """Between which numbers labels lie, and what their examples weigh."""
+
+    def __init__(self) -> None:
+        self._smallest, self._largest, self._weight = np.inf, -np.inf, 0.0
+
+    def add(self, labels: np.ndarray, weights: np.ndarray | None) -> None:
+        self._smallest = min(self._smallest, float(labels.min(initial=np.inf)))
+        self._largest = max(self._largest, float(labels.max(initial=-np.inf)))
+        if weights is not None:
+            self._weight += float(weights.sum(dtype=np.float64))
+
+    def facts(self, weighted: bool) -> dict[str, Any]:
+        facts: dict[str, Any] = {"kind": NUMBER, "smallest": self._smallest, "largest": self._largest}
+        return facts | ({"weight": self._weight} if weighted else {})
+
+
+def _schema(weighted: bool, numeric: bool) -> pa.Schema:
+    fields = [pa.field("label", pa.float64() if numeric else pa.int8(), nullable=False)]
     return pa.schema(fields + ([pa.field("weight", pa.float32(), nullable=False)] if weighted else []))
 
 
 def checked_labels(table: pa.Table, info: LabelsInfo, n: int) -> Labels:
     """The labels of a data set, if they are what dataset.json says of them; raises Mismatch if not."""
-    refuse_other_columns(table.schema, _schema(info.weighted))
+    refuse_other_columns(table.schema, _schema(info.weighted, info.numeric))
     refuse_nulls(table)
     labels: np.ndarray = table["label"].to_numpy()
     if labels.size != n:
         raise Mismatch(f"{labels.size} labels for {n} examples")
-    positives, negatives = int((labels == 1).sum()), int((labels == -1).sum())
-    if positives + negatives != n:
-        raise Mismatch("labels other than -1 and +1")
-    if positives != info.positives:
-        raise Mismatch(f"{positives} positive labels, expected {info.positives}")
+    if info.numeric:
+        _refuse_other_numbers(labels, info)
+    else:
+        _refuse_other_sides(labels, info)
     weights = table["weight"].to_numpy() if info.weighted else None
     if weights is not None and not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise Mismatch("weights that are negative or not finite")
     return labels, weights
+
+
+def _refuse_other_sides(labels: np.ndarray, info: LabelsInfo) -> None:
+    positives, negatives = int((labels == 1).sum()), int((labels == -1).sum())
+    if positives + negatives != labels.size:
+        raise Mismatch("labels other than -1 and +1")
+    if positives != info.positives:
+        raise Mismatch(f"{positives} positive labels, expected {info.positives}")
+
+
+def _refuse_other_numbers(labels: np.ndarray, info: LabelsInfo) -> None:
+    if not are_labels(labels):
+        raise Mismatch("labels that are not finite, or beyond 3.4e38")
+    found = float(labels.min()), float(labels.max())
+    if found != (info.smallest, info.largest):
+        raise Mismatch(f"labels from {found[0]:g} to {found[1]:g}, expected {info.smallest:g} to {info.largest:g}")
 
 
 def read_label_file(fs: Any, folder: str) -> Labels:

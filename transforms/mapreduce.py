@@ -104,7 +104,7 @@ def _batches(job: Job, block: Block) -> Iterator[list[Piece]]:
 
 def _map_pieces(fs: Any, job: Job, block: Block, pieces: Sequence[Piece], index: int) -> Mapped:
     """Leave parsed text as a fragment."""
-    _check_labels(pieces, block)
+    _check_labels(pieces, block, job.plan.numeric_labels)
     kept = [training_part(piece.parsed, job.plan.hold_out) for piece in pieces]
     rows = np.bincount([piece.file for piece in pieces], [one.labels.size for one in kept]).astype(np.int64)
     parsed = join(kept)
@@ -115,18 +115,19 @@ def _map_pieces(fs: Any, job: Job, block: Block, pieces: Sequence[Piece], index:
     stop_if_cancelled()
     job.claim.check(fs)
     path = _fragment_path(job, block, index)
-    origin = Origin(job.plan.fingerprint.encode(), rows, job.plan.reader.max_line_bytes)
+    origin = Origin(job.plan.fingerprint.encode(), rows, job.plan.reader.max_line_bytes, job.plan.numeric_labels)
     fragment = write_fragment(fs, path, origin, parsed, data)
     return Mapped(fragment, np.diff(data.directory["nnz"]), parsed.bad)
 
 
-def _check_labels(pieces: Sequence[Piece], block: Block) -> None:
-    """A block alone can show that there are too many labels, or weights on some lines only."""
+def _check_labels(pieces: Sequence[Piece], block: Block, numeric: bool) -> None:
+    """A block alone can show that there are too many labels, unless they are numbers, or weights on some lines only."""
     values: set[float] = set()
     weighted: set[bool] = set()
     for piece in pieces:
         name = block.spans[piece.file].file.name
-        values.update(np.unique(piece.parsed.labels).tolist())
+        if not numeric:
+            values.update(np.unique(piece.parsed.labels).tolist())
         if len(values) > 2:
             raise UserError(f"{name}: {wrong_labels(list(values))}")
         weighted.update(np.unique(~np.isnan(piece.parsed.weights)).tolist())
@@ -187,8 +188,12 @@ class Catalogue:
 
     fragments: list[Fragment]
     offsets: list[int]
-    positive: float
+    positive: float | None  # the label that is +1; None where labels are numbers
     weighted: bool
+
+    @property
+    def numeric(self) -> bool:
+        return self.positive is None
 
     @property
     def rows(self) -> int:
@@ -204,13 +209,13 @@ def write_labels(job: Job, catalogue: Catalogue) -> LabelsInfo:
     def chunks() -> Iterator[Labels]:
         for start in range(0, len(catalogue.fragments), 64):
             pieces = read_labels(fs, catalogue.fragments[start : start + 64])
-            labels = np.concatenate([np.where(one == catalogue.positive, 1, -1) for one, _ in pieces]).astype(np.int8)
+            labels = np.concatenate([one for one, _ in pieces])
             yield (
-                labels,
+                labels if catalogue.numeric else np.where(labels == catalogue.positive, 1, -1).astype(np.int8),
                 np.concatenate([w for _, w in pieces if w is not None]) if catalogue.weighted else None,
             )
 
-    return write_label_file(fs, job.folder, chunks(), weighted=catalogue.weighted)
+    return write_label_file(fs, job.folder, chunks(), weighted=catalogue.weighted, numeric=catalogue.numeric)
 
 
 _labels_lock = threading.Lock()
@@ -241,7 +246,7 @@ def reduce_partition(job: Job, index: int, catalogue: Catalogue, spans: np.ndarr
             f"{error.filename or error}: a worker cannot see what another wrote: OUTPUT must be on storage that all "
             "workers share"
         ) from None
-    csc = merge_runs(runs, labels, weights)
+    csc = merge_runs(runs, None if catalogue.numeric else labels, weights)
     del runs
     job.claim.check(fs)
     info = write_part(fs, job.folder, index, csc)

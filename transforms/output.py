@@ -34,7 +34,7 @@ from transforms.storage import (
     remove_leftovers,
     write_json,
 )
-from transforms.version import FORMAT_VERSION, __version__
+from transforms.version import __version__
 
 TEMPORARY = "_temporary"
 PLAN_JSON, CLAIM_JSON, COMMIT_JSON = "plan.json", "claim.json", "commit.json"
@@ -140,7 +140,8 @@ def _settle_plan(fs: Any, folder: str, plan: Plan, wanted: dict[str, Any], *, re
     path = f"{folder}/{PLAN_JSON}"
     if resume and fs.exists(path):
         stored = read_record(fs, path, PLAN_SCHEMA, "start over with --overwrite", OutputExists)
-        refuse_other_plan(stored, wanted | {"tool_version": __version__, "format_version": FORMAT_VERSION}, folder)
+        versions = {"tool_version": __version__, "format_version": plan.format_version}
+        refuse_other_plan(stored, wanted | versions, folder)
         now = {"on_bad_line": plan.on_bad_line, "max_line_bytes": plan.max_line_bytes}
         return Plan.from_json(stored | now)
     for leftover in fs.ls(folder, detail=False):

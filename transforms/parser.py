@@ -19,6 +19,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 MAX_ID = 2**62
+LARGEST_LABEL = float(np.finfo(np.float32).max)  # as of values: squares and sums of them stay finite
 PADDING = 16  # bytes past the text that the 64-bit loads may touch
 
 # What parse_lines reports of a bad line, and what it expected instead.
@@ -405,6 +406,11 @@ class Parsed:
     lines: int
     bad_count: int
     bad: list[BadSpot]  # the first few
+
+
+def are_labels(numbers: np.ndarray) -> bool:
+    """Could text have held these as labels? NaN is none."""
+    return bool((np.abs(numbers) <= LARGEST_LABEL).all())
 
 
 def padded(text: bytes) -> np.ndarray:

@@ -4,6 +4,9 @@
 -Σ sᵢ yᵢ xᵢⱼ σ(-yᵢmᵢ), and σ lies in (0, 1), so for every β it stays between -Σ sᵢ|xᵢⱼ| over yᵢxᵢⱼ > 0 and the same
 sum over yᵢxᵢⱼ < 0: a feature whose larger side is at most λ is zero at λ. Rows are sorted by falling bound, so what can
 matter at λ is a prefix.
+
+Where labels are numbers, no such bound is known beforehand, and none may be used. The column then holds the norm
+√(Σ sᵢxᵢⱼ²), by which rows are sorted: the derivative at β is at most that times √(Σ sᵢ(yᵢ - mᵢ)²).
 """
 
 from __future__ import annotations
@@ -103,6 +106,24 @@ def _add_bounds(owner, counts, examples, values, labels, weights, offset, sums):
 
 
 @njit(nogil=True, cache=True)
+def _add_squares(owner, counts, examples, values, weights, offset, sums):  # type: ignore[no-untyped-def]
+    """For a run's features f: sums[f] += (Σ s x², -, nonzeros, -)."""
+    at = np.int64(0)
+    for segment in range(counts.size):
+        total = 0.0
+        for k in range(at, at + counts[segment]):
+            x = np.float64(values[k]) if values.size > 0 else np.float64(1.0)
+            square = x * x
+            if weights.size > 0:
+                square *= weights[np.int64(examples[k]) + offset]
+            total += square
+        at += counts[segment]
+        feature = sums[owner[segment]]
+        feature[0] += total
+        feature[2] += counts[segment]
+
+
+@njit(nogil=True, cache=True)
 def _place(owner, counts, examples, values, offset, place, indices, data):  # type: ignore[no-untyped-def]
     """Append a run's segments to their features; a run without values adds ones."""
     at = np.int64(0)
@@ -196,16 +217,22 @@ def _union(sets: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, list[np.ndar
     return distinct[:count], rising[:count], owners
 
 
-def merge_runs(runs: list[Run], labels: np.ndarray, weights: np.ndarray | None) -> Csc:
-    """The Reduce step: runs of the same features from many blocks, in block order, as one CSC sorted by bound."""
+def merge_runs(runs: list[Run], labels: np.ndarray | None, weights: np.ndarray | None) -> Csc:
+    """The Reduce step: runs of the same features from many blocks, in block order, as one CSC sorted by bound.
+
+    labels: -1 and +1; None where labels are numbers, which bound nothing.
+    """
     none = np.empty(0, dtype=np.float32)
     features, rising, owners = _union([run.features for run in runs])
     sums = np.zeros((features.size, 4))  # a feature's sums side by side, half a cache line
     for run, owner in zip(runs, owners, strict=True):
         values = none if run.values is None else run.values
         row_weights = none if weights is None else weights
-        _add_bounds(owner, run.counts, run.examples, values, labels, row_weights, run.row_offset, sums)
-    bounds = np.maximum(sums[:, 0], sums[:, 1])
+        if labels is None:
+            _add_squares(owner, run.counts, run.examples, values, row_weights, run.row_offset, sums)
+        else:
+            _add_bounds(owner, run.counts, run.examples, values, labels, row_weights, run.row_offset, sums)
+    bounds = np.sqrt(sums[:, 0]) if labels is None else np.maximum(sums[:, 0], sums[:, 1])
     order = rising[_argsort(~bounds[rising].view(np.uint64))]  # bounds are >= 0, so their bits sort as they do
     indptr = np.concatenate(([0], np.cumsum(sums[order, 2].astype(np.int64))))
     place = np.empty(features.size, dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from transforms.assign import STRATEGIES, bucket_count
@@ -14,8 +14,8 @@ from transforms.examples import Reader, check_reading
 from transforms.holdout import check_fraction
 from transforms.inputs import COMPRESSION, InputFile
 from transforms.reading import MAX_LINE
-from transforms.schema import Check, flag, listed, number, optional, record, text, whole
-from transforms.version import FORMAT_VERSION, __version__
+from transforms.schema import Check, Mismatch, flag, listed, number, optional, record, text, whole
+from transforms.version import __version__, format_version
 
 MIB = 1 << 20
 MAX_BLOCK = 32 * MIB
@@ -40,6 +40,7 @@ class Recipe:
     block_size: int
     strategy: str
     hold_out: float
+    numeric_labels: bool
     reader: Reader
 
 
@@ -56,8 +57,9 @@ class Plan:
     on_bad_line: str
     hold_out: float = 0.0  # the share of examples that is left out
     max_line_bytes: int = MAX_LINE  # a longer line is a bad one
-    format_version: int = FORMAT_VERSION
+    format_version: int = field(init=False)
     tool_version: str = __version__
+    numeric_labels: bool = False  # labels are numbers, not two classes
 
     def __post_init__(self) -> None:
         if self.partitions < 1:
@@ -68,6 +70,9 @@ class Plan:
             raise UserError(f"strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
         check_reading(self.on_bad_line, self.max_line_bytes)
         check_fraction(self.hold_out)
+        if self.numeric_labels and self.positive_label is not None:
+            raise UserError("a positive label does not go with numeric labels, of which none is +1: leave one out")
+        object.__setattr__(self, "format_version", format_version(self.numeric_labels))
 
     @property
     def reader(self) -> Reader:
@@ -78,12 +83,15 @@ class Plan:
         return bucket_count(self.partitions)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        content = asdict(self)
+        if not self.numeric_labels:  # then it is as it was before there were numeric labels
+            del content["numeric_labels"]
+        return content
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Plan:
         """What was stored; fields that a later version added are left alone."""
-        return cls(**{field.name: content[field.name] for field in fields(cls) if field.name in content})
+        return cls(**{one.name: content[one.name] for one in fields(cls) if one.init and one.name in content})
 
     @property
     def fingerprint(self) -> str:
@@ -99,6 +107,7 @@ class Plan:
             block_size=self.block_size,
             strategy=self.strategy,
             hold_out=self.hold_out,
+            numeric_labels=self.numeric_labels,
             reader=self.reader,
         )
 
@@ -116,9 +125,22 @@ PLAN_FIELDS: dict[str, Check] = {
     "format_version": whole(),
     "tool_version": text(),
 }
-_SINCE = {"hold_out": SHARE, "max_line_bytes": whole(low=1)}  # earlier versions did not write these
-PLAN_SCHEMA = record(PLAN_FIELDS | {"inputs": INPUTS_SCHEMA}, _SINCE)
-OPTIONS_SCHEMA = record(PLAN_FIELDS, _SINCE)  # as dataset.json has them
+# Earlier versions did not write these.
+_SINCE = {"hold_out": SHARE, "max_line_bytes": whole(low=1), "numeric_labels": flag}
+_BEFORE = {"hold_out": 0.0, "numeric_labels": False}  # what they did
+
+
+def _plan(fields: dict[str, Check]) -> Check:
+    def check(value: Any, place: str) -> None:
+        record(fields, _SINCE)(value, place)
+        if value.get("numeric_labels") and value["positive_label"] is not None:
+            raise Mismatch(f"{place or 'it'} has a positive label, and numeric labels")
+
+    return check
+
+
+PLAN_SCHEMA = _plan(PLAN_FIELDS | {"inputs": INPUTS_SCHEMA})
+OPTIONS_SCHEMA = _plan(PLAN_FIELDS)  # as dataset.json has them
 
 
 def default_block_size(files: Sequence[InputFile], resources: Resources) -> int:
@@ -141,7 +163,7 @@ def refuse_other_plan(stored: dict[str, Any], wanted: dict[str, Any], where: str
 
     Partitions and block size that nobody asked for (None) are whatever was stored.
     """
-    stored = {key: stored.get(key, 0.0 if key == "hold_out" else None) for key in wanted}
+    stored = {key: stored.get(key, _BEFORE.get(key)) for key in wanted}
     differences = [
         f"{key.replace('_', ' ')} was {_short(stored[key])}, is {_short(value)}"
         for key, value in wanted.items()

@@ -101,6 +101,11 @@ def anything(value: Any, place: str) -> None:
     """Whatever JSON can say."""
 
 
+def never(value: Any, place: str) -> None:
+    """A field that must not be there."""
+    raise Mismatch(f"{place} does not belong here")
+
+
 def whole(low: int = 0, high: int = LARGEST) -> Check:
     def check(value: Any, place: str) -> None:
         if type(value) is not int or not low <= value <= high:

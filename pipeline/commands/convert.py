@@ -26,6 +26,7 @@ from pipeline.commands.shared import (
 from pipeline.display import amount, open_display
 from transforms import Dataset, DatasetError, check_dataset, convert_libsvm, open_dataset
 from transforms.assign import STRATEGIES
+from transforms.labels import LabelsInfo
 
 EXAMPLES = """
 \b
@@ -33,6 +34,7 @@ Examples:
   convert-libsvm train.svm.xz data/train
   convert-libsvm 's3://bucket/day=*/part-*.gz' s3://bucket/dataset --workers 8
   convert-libsvm logs/ data/logs --zero-based --on-bad-line skip --overwrite
+  convert-libsvm prices.svm data/prices --numeric-labels
   convert-libsvm --inspect data/train
 """
 
@@ -85,6 +87,7 @@ def convert_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--inspect", type=Location(), metavar="DATASET", help="Describe an existing data set and check that it is whole."
 )
 @convert_options
+@click.option("--numeric-labels", is_flag=True, help="Labels are numbers, for --loss squared, not two classes.")
 @click.option(
     "--hold-out",
     type=click.FloatRange(0, 1, max_open=True),
@@ -164,7 +167,6 @@ def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
     about = dataset.record
     labels, parts = about.labels, about.partitions
     n, p, nnz = dataset.n, dataset.p, dataset.nnz
-    names = about.label_map
     nonzeros = [part.nnz for part in parts]
     balance = max(nonzeros) / (sum(nonzeros) / len(parts)) if sum(nonzeros) else 1.0
     rows = [
@@ -172,22 +174,13 @@ def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
         ("Features", f"{p:,}"),
         ("Nonzeros", f"{nnz:,} ({nnz / n if n else 0:.1f} per example)"),
         ("Density", f"{100 * nnz / (n * p) if n and p else 0:.3g} %"),
-        (
-            "Labels",
-            f"{names.positive:g} → +1: {labels.positives:,} ({100 * labels.positives / n:.1f} %); "
-            f"{names.negative:g} → −1: {labels.negatives:,}",
-        ),
+        ("Labels", _labels(dataset)),
         ("Values", "all 1, not stored" if not any(part.values for part in parts) else "float32"),
         ("Partitions", f"{len(parts)}, the largest {100 * (balance - 1):.1f} % above the mean in nonzeros"),
         ("Size", amount(sum(part.bytes for part in parts) + labels.bytes, "B")),
     ]
     if labels.weighted:
-        rows.append(
-            (
-                "Weights",
-                f"+1: {labels.weight_of_positives:g}; −1: {labels.weight_of_negatives:g} in all",
-            )
-        )
+        rows.append(("Weights", _weights(labels)))
     if about.hold_out:
         rows.append(("Held out", f"{100 * about.hold_out:g} % of the examples, which are not counted here"))
     if about.bad_lines.count:
@@ -203,6 +196,21 @@ def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
     for row in rows + more:
         table.add_row(*map(printable, row))
     return table
+
+
+def _labels(dataset: Dataset) -> str:
+    labels, names = dataset.record.labels, dataset.record.label_map
+    if names is None:
+        return f"numbers from {labels.smallest:g} to {labels.largest:g}"
+    positives, negatives = labels.positives or 0, labels.negatives or 0
+    share = f"{100 * positives / dataset.n:.1f} %"
+    return f"{names.positive:g} → +1: {positives:,} ({share}); {names.negative:g} → −1: {negatives:,}"
+
+
+def _weights(labels: LabelsInfo) -> str:
+    if labels.numeric:
+        return f"{labels.weight:g} in all"
+    return f"+1: {labels.weight_of_positives:g}; −1: {labels.weight_of_negatives:g} in all"
 
 
 def main() -> None:

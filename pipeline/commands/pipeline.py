@@ -25,6 +25,7 @@ Examples:
   dask-submit pipeline --train data/train.svm --test data/test.svm --output runs/first
   dask-submit pipeline --train data/day-*.svm.gz --output runs/days --validation-fraction 0.1
   dask-submit pipeline --train data/train --test data/test.svm --output runs/exact --gap 1e-4 --path-length 40
+  dask-submit pipeline --train data/prices.svm --output runs/prices --loss squared
   dask-submit pipeline --train 's3://bucket/train/*.gz' --test s3://bucket/test --output s3://bucket/run \\
       --scheduler tcp://10.0.0.5:8786 --detach
 
@@ -94,7 +95,7 @@ def pipeline_command(
     output: str,
     feature_names: str | None,
     overwrite: bool,
-    metric: str,
+    metric: str | None,
     storage_options: dict[str, Any] | None,
     cluster: ClusterOptions,
     driver: str | None,
@@ -107,7 +108,8 @@ def pipeline_command(
     """Convert text, fit the whole path, judge its models and write the report, all in RUN.
 
     A stage that is done already, from the same inputs with the same options, is passed over; after a crash the same
-    command goes on where it was. The converted data set stays in RUN/data.
+    command goes on where it was. The converted data set stays in RUN/data. With --loss squared the labels of text are
+    numbers.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     convert = {name: chosen.pop(name) for name in CONVERT}

@@ -23,7 +23,7 @@ from pipeline.commands.shared import (
 )
 from pipeline.display import open_display
 from pipeline.evaluation import Evaluation, evaluate
-from pipeline.metrics import METRICS, find_metric, metric_names, metrics_in
+from pipeline.metrics import BINARY, NUMBER, find_metric, metric_names, metrics_for, metrics_in, shown
 from pipeline.prediction import predict
 from pipeline.scoring import KNOWN_FEATURES, Tally
 
@@ -87,11 +87,12 @@ def predict_command(
     log_level: str,
     cluster: ClusterOptions,
 ) -> int:
-    """Predict the probability of the label +1 for each example of INPUT by a model of RUN.
+    """Predict the probability of the label +1, or the number, for each example of INPUT by a model of RUN.
 
     INPUT: LIBSVM text (files, globs, folders, plain or .gz .bz2 .xz .zst), or data sets made by convert-libsvm. A line
     starts with a label, which is not looked at. FILE gets a row for each example, in the order of the input: example
-    (counted from 0), margin, probability. Features that the model does not know are ignored.
+    (counted from 0), margin, probability; of a model with squared loss, example and prediction. Features that the model
+    does not know are ignored.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
@@ -114,12 +115,17 @@ def predict_command(
     return 0
 
 
+def _choices(kind: str) -> str:
+    """The metrics of a kind of labels, in words."""
+    first, *others = metrics_for(kind)
+    labels = "numbers" if kind == NUMBER else "two labels"
+    return f"for {labels} {first.meaning} (the default), {', '.join(metric.meaning for metric in others)}"
+
+
 metric_option: Decorator = click.option(
     "--metric",
     type=click.Choice(metric_names()),
-    default=METRICS[0].name,
-    show_default=True,
-    help=f"What the best model is best by: {', '.join(metric.meaning for metric in METRICS)}.",
+    help=f"What the best model is best by: {'; '.join(_choices(kind) for kind in (BINARY, NUMBER))}.",
 )
 
 
@@ -138,7 +144,7 @@ metric_option: Decorator = click.option(
 def evaluate_command(
     run: str,
     inputs: tuple[str, ...],
-    metric: str,
+    metric: str | None,
     held_out: bool,
     on_bad_line: str,
     max_line_bytes: int,
@@ -177,7 +183,7 @@ def summary(done: Evaluation, seconds: float) -> Table:
     for name in ("", "λ", "nonzeros", *(metric.label for metric in judged), ""):
         table.add_column(name, justify="right", no_wrap=True)
     for k, row in enumerate(done.path):
-        metrics = ["-" if row[one.name] is None else f"{row[one.name]:.5f}" for one in judged]
+        metrics = ["-" if row[one.name] is None else shown(row[one.name], 5) for one in judged]
         mark = "←" if k == done.best else ""
         style = "bold" if k == done.best else None
         table.add_row(str(row["index"]), f"{row['lambda']:.5g}", f"{row['nonzeros']:,}", *metrics, mark, style=style)

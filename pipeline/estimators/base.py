@@ -1,4 +1,4 @@
-"""What both scikit-learn estimators share: taking in data of every kind, the fit, and predictions by `coef_`."""
+"""What the scikit-learn estimators share: taking in data of every kind, the fit, and predictions by `coef_`."""
 
 from __future__ import annotations
 
@@ -57,16 +57,14 @@ SHARED = (
 )
 
 
-class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Two classes. Subclasses give the parameters, `fit`, `coef_` and `intercept_`."""
+class L1Estimator(BaseEstimator):  # type: ignore[misc]
+    """A linear model. Subclasses give the parameters, the problem, what y means, `fit`, `coef_` and `intercept_`."""
 
     fit_intercept: bool
     l1_ratio: float
-    loss: str
     positive: bool
     standardize: bool
     penalty_factors: Any
-    class_weight: Any
     algorithm: str
     tol: float
     gap: float | None
@@ -76,19 +74,23 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     client: Any
     scratch: str | None
 
-    classes_: np.ndarray
+    _numeric = False  # is y of numbers, not of classes?
     n_features_in_: int
     coef_: Any
-    intercept_: np.ndarray
+    intercept_: Any
+
+    def _problem(self) -> ProblemOptions:
+        """What is minimised."""
+        raise NotImplementedError
+
+    def _encode(self, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Targets as the loss wants them, and the weights of examples."""
+        raise NotImplementedError
 
     # --- predictions ------------------------------------------------------------------------------------------------
 
-    def decision_function(self, X: Any) -> Any:
-        """Margins of the rows of X; > 0 speaks for classes_[1].
-
-        Of a dask array, a lazy dask array with the chunks of its rows; the same holds for the methods below. Where the
-        model was fitted to a data set, X may be one, too (a URL or a Dataset), or LIBSVM text.
-        """
+    def _margins(self, X: Any) -> Any:
+        """β·x + b for the rows of X."""
         check_is_fitted(self)
         if is_source(X):
             return self._score_source(X, [self._index])[0][:, 0]
@@ -97,30 +99,13 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             _refuse_collections(X)
             X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=FLOATS, reset=False)
-        row = sp.csr_array(self.coef_)
-        return margins_of(X, row.indices, row.data, float(self.intercept_[0]))
+        row = self.sparse_coef_
+        return margins_of(X, row.indices, row.data, float(np.ravel(self.intercept_)[0]))
 
-    def predict(self, X: Any) -> Any:
-        """The likelier class of each row."""
-        return labels_of(self.decision_function(X), self.classes_)
-
-    def predict_proba(self, X: Any) -> Any:
-        """Probabilities, a row for each example, a column for each of classes_."""
-        return probabilities_of(self.decision_function(X), self.loss)
-
-    def predict_log_proba(self, X: Any) -> Any:
-        """Their logarithms, which stay finite where a probability is too small for a float."""
-        return probabilities_of(self.decision_function(X), self.loss, log=True)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The accuracy. Of a data set or text, by the labels and weights in it."""
-        if is_source(X):
-            refuse_labels(y, sample_weight)
-            margins, y, sample_weight = self._score_source(X, [self._index])
-            predicted = labels_of(margins[:, 0], self.classes_)
-        else:
-            predicted, y, sample_weight = self._in_memory([self.predict(X), y, sample_weight])
-        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+    @property
+    def sparse_coef_(self) -> sp.csr_array:
+        """The coefficients as a sparse row, whatever coef_ is."""
+        return sp.csr_array(self.coef_ if sp.issparse(self.coef_) else np.atleast_2d(self.coef_))
 
     def _in_memory(self, values: list[Any]) -> list[Any]:
         """Dask arrays among these computed, all at once."""
@@ -139,14 +124,12 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._model is None:
             raise UserError("this model was fitted to arrays, whose columns have no feature ids: give X as an array")
         source = X if isinstance(X, Dataset) else os.fspath(X)
-        margins, labels, weights = score_source(self._model, indices, source, self.client)
-        flipped = self._model.label_map["+1"] < self._model.label_map["-1"]
-        return -margins if flipped else margins, labels, weights
+        return score_source(self._model, indices, source, self.client)
 
     # --- the fit ----------------------------------------------------------------------------------------------------
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, **path: Any) -> Fitted:
-        """Solve wherever the data are; sets classes_, n_features_in_ and what predictions from storage need."""
+        """Solve wherever the data are; sets n_features_in_ and what predictions from storage need."""
         ask = Ask(self._options(), self._problem(), blocks=self.blocks, factors=self._factors(), **path)
         self._model: PathModel | None = None
         with warnings.catch_warnings():
@@ -172,11 +155,9 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{name} does not go with algorithm={self.algorithm!r}")
         return kind(**given)
 
-    def _problem(self) -> ProblemOptions:
-        if self.loss not in PROBABILITIES:
-            raise ValueError(f"loss must be one of {', '.join(PROBABILITIES)} for two classes, got {self.loss!r}")
+    def _problem_with(self, loss: str) -> ProblemOptions:
         return ProblemOptions(
-            self.loss, bool(self.fit_intercept), self.l1_ratio, bool(self.positive), bool(self.standardize)
+            loss, bool(self.fit_intercept), self.l1_ratio, bool(self.positive), bool(self.standardize)
         )
 
     def _factors(self) -> np.ndarray | None:
@@ -193,15 +174,15 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit_memory(self, X: Any, y: Any, sample_weight: Any, ask: Ask) -> Fitted:
         _refuse_collections(X)
-        X, y = validate_data(self, X, y, accept_sparse=("csc", "csr"), dtype=FLOATS)
-        signs, weights = self._encode(y, sample_weight)
+        X, y = validate_data(self, X, y, accept_sparse=("csc", "csr"), dtype=FLOATS, y_numeric=self._numeric)
+        targets, weights = self._encode(y, sample_weight)
         self._check_factors(X.shape[1])
         try:
             if self.client is None:
-                return fit_in_memory(X, signs, weights, ask)
+                return fit_in_memory(X, targets, weights, ask)
             from pipeline.estimators.fit_dask import fit_arrays
 
-            return fit_arrays(X, signs, weights, ask, self.client, self.scratch)
+            return fit_arrays(X, targets, weights, ask, self.client, self.scratch)
         except UserError as error:
             raise ValueError(str(error)) from error
 
@@ -217,23 +198,112 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with client_for(self.client) as client:
             y, sizes = gather(X, y, client)
             sample_weight = None if sample_weight is None else gather(X, sample_weight, client)[0]
-            signs, weights = self._encode(column_or_1d(y, warn=True), sample_weight)
+            targets, weights = self._encode(column_or_1d(y, warn=True), sample_weight)
             validate_data(self, X, skip_check_array=True)
             weights = None if weights is None else cut(weights, sizes)
-            return fit_arrays(X, cut(signs, sizes), weights, ask, client, self.scratch)
+            return fit_arrays(X, cut(targets, sizes), weights, ask, client, self.scratch)
 
     def _fit_source(self, X: str | Dataset, y: Any, sample_weight: Any, ask: Ask) -> Fitted:
         from pipeline.estimators.fit_dask import fit_dataset, fitted_of, width_of
         from pipeline.scoring import client_for
 
-        refuse_labels(y, sample_weight, self.class_weight)
+        refuse_labels(y, sample_weight)
         dataset = X if isinstance(X, Dataset) else open_dataset(os.fspath(X))
         self._check_factors(width_of(dataset))
         with client_for(self.client) as client:
             self._model = fit_dataset(dataset, ask, client)
-        self.classes_, self.n_features_in_ = self._model.classes, width_of(dataset)
+        self.n_features_in_ = width_of(dataset)
         self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         return fitted_of(self._model, self.n_features_in_)
+
+    def _warn_unless_converged(self, fitted: Fitted) -> None:
+        for row in fitted.rows:
+            if not row["converged"]:
+                asked = f"tol = {self.tol:g}" if self.gap is None else f"a relative gap of {self.gap:g}"
+                warnings.warn(
+                    f"λ = {row['lambda']:g}: after {row['rounds']} rounds the relative duality gap is "
+                    f"{row['gap'] / row['objective']:.2g}; {asked} was asked for and not reached. "
+                    "Raise max_rounds, or ask for less.",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
+
+    # --- scikit-learn's protocols -----------------------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A client belongs to a process: it is not stored, and does not travel to others."""
+        return {**super().__getstate__(), "client": None}
+
+    def __sklearn_clone__(self) -> Any:
+        """A client cannot be copied: a clone has the same one."""
+        twin = super(L1Estimator, copy.copy(self)).__sklearn_clone__()
+        twin.client = self.client
+        return twin
+
+
+class L1Classifier(ClassifierMixin, L1Estimator):  # type: ignore[misc]
+    """Two classes."""
+
+    loss: str
+    class_weight: Any
+    classes_: np.ndarray
+    intercept_: np.ndarray
+
+    # --- predictions ------------------------------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> Any:
+        """Margins of the rows of X; > 0 speaks for classes_[1].
+
+        Of a dask array, a lazy dask array with the chunks of its rows; the same holds for the methods below. Where the
+        model was fitted to a data set, X may be one, too (a URL or a Dataset), or LIBSVM text.
+        """
+        return self._margins(X)
+
+    def predict(self, X: Any) -> Any:
+        """The likelier class of each row."""
+        return labels_of(self.decision_function(X), self.classes_)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities, a row for each example, a column for each of classes_."""
+        return probabilities_of(self.decision_function(X), self.loss)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Their logarithms, which stay finite where a probability is too small for a float."""
+        return probabilities_of(self.decision_function(X), self.loss, log=True)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The accuracy. Of a data set or text, by the labels and weights in it."""
+        if is_source(X):
+            refuse_labels(y, sample_weight)
+            margins, y, sample_weight = self._score_source(X, [self._index])
+            predicted = labels_of(margins[:, 0], self.classes_)
+        else:
+            predicted, y, sample_weight = self._in_memory([self.predict(X), y, sample_weight])
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+
+    def _score_source(self, X: Any, indices: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        margins, labels, weights = super()._score_source(X, indices)
+        names = self._model.label_map if self._model else {}
+        return -margins if names["+1"] < names["-1"] else margins, labels, weights
+
+    # --- the fit ----------------------------------------------------------------------------------------------------
+
+    def _problem(self) -> ProblemOptions:
+        if self.loss not in PROBABILITIES:
+            raise ValueError(f"loss must be one of {', '.join(PROBABILITIES)} for two classes, got {self.loss!r}")
+        return self._problem_with(self.loss)
+
+    def _fit_source(self, X: str | Dataset, y: Any, sample_weight: Any, ask: Ask) -> Fitted:
+        refuse_labels(self.class_weight)
+        fitted = super()._fit_source(X, y, sample_weight, ask)
+        assert self._model is not None
+        self.classes_ = self._model.classes
+        return fitted
 
     def _encode(self, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Labels as -1/+1 and the weights of examples, those of their classes included; sets classes_."""
@@ -269,35 +339,10 @@ class L1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             asked = {k: asked[label] for k, label in enumerate(self.classes_.tolist()) if label in asked}
         return np.array(class_weights(asked, (0.0, 1.0), (float(totals[0]), float(totals[1]))))
 
-    def _warn_unless_converged(self, fitted: Fitted) -> None:
-        for row in fitted.rows:
-            if not row["converged"]:
-                asked = f"tol = {self.tol:g}" if self.gap is None else f"a relative gap of {self.gap:g}"
-                warnings.warn(
-                    f"λ = {row['lambda']:g}: after {row['rounds']} rounds the relative duality gap is "
-                    f"{row['gap'] / row['objective']:.2g}; {asked} was asked for and not reached. "
-                    "Raise max_rounds, or ask for less.",
-                    ConvergenceWarning,
-                    stacklevel=4,
-                )
-
-    # --- scikit-learn's protocols -----------------------------------------------------------------------------------
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
         return tags
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A client belongs to a process: it is not stored, and does not travel to others."""
-        return {**super().__getstate__(), "client": None}
-
-    def __sklearn_clone__(self) -> Any:
-        """A client cannot be copied: a clone has the same one."""
-        twin = super(L1Classifier, copy.copy(self)).__sklearn_clone__()
-        twin.client = self.client
-        return twin
 
 
 def is_source(X: Any) -> bool:

@@ -18,8 +18,10 @@ from distributed import Client
 
 from pipeline.estimators.fit_memory import Ask, Fitted
 from pipeline.fit import PathOptions, fit_path
+from pipeline.metrics import NUMBER
 from pipeline.model import PathModel
 from pipeline.scoring import Scorer, Tally, client_for, find_sources
+from solver.losses import find_loss
 from transforms import Dataset, UserError, from_arrays
 from transforms.dask_arrays import PARTS_PER_THREAD
 from transforms.errors import ClusterLost
@@ -59,8 +61,9 @@ def _by_id(dataset: Dataset, ask: Ask) -> dict[int, float] | None:
 
 
 def fitted_of(model: PathModel, width: int) -> Fitted:
-    """The path with `width` columns, feature ids counted from 0, signed for the larger label."""
-    sign = 1.0 if model.label_map["+1"] > model.label_map["-1"] else -1.0
+    """The path with `width` columns, feature ids counted from 0, signed for the larger label if there are two."""
+    numbers = model.label_kind == NUMBER
+    sign = 1.0 if numbers or model.label_map["+1"] > model.label_map["-1"] else -1.0
     columns = model.features - model.index_base
     coefs = sp.csr_array((sign * model.weights, columns, model.starts), shape=(len(model), width))
     rows = [row | {"intercept": sign * (row["intercept"] or 0.0)} for row in model.path]
@@ -74,10 +77,13 @@ def width_of(dataset: Dataset) -> int:
 
 
 def fit_arrays(X: Any, y: Any, weights: Any, ask: Ask, client: Client, scratch: str | None) -> Fitted:
-    """Write the arrays (dask or in memory; y is -1/+1) as a data set that lasts as long as the fit, and fit it."""
-    partitions = None if ask.blocks is None else PARTS_PER_THREAD * ask.blocks
+    """Write the arrays (dask or in memory; y is -1/+1 or numbers) as a data set for the time of the fit, and fit it."""
+    how: dict[str, Any] = {
+        "partitions": None if ask.blocks is None else PARTS_PER_THREAD * ask.blocks,
+        "numeric_labels": find_loss(ask.problem.loss).LABELS == NUMBER,
+    }
     with _scratch_folder(client, scratch) as folder:
-        dataset = from_arrays(X, y, folder, sample_weight=weights, partitions=partitions, client=client)
+        dataset = from_arrays(X, y, folder, sample_weight=weights, client=client, **how)
         return fitted_of(fit_dataset(dataset, ask, client), X.shape[1])
 
 

@@ -178,11 +178,6 @@ class L1LogisticRegression(L1Classifier):
         self._index = row["index"]
         return self
 
-    @property
-    def sparse_coef_(self) -> sp.csr_array:
-        """The coefficients as a sparse row, whatever coef_ is."""
-        return sp.csr_array(self.coef_)
-
     def sparsify(self) -> Self:
         """Make coef_ sparse."""
         self.coef_ = sp.csr_matrix(self.coef_)

@@ -54,7 +54,9 @@ def metric_title(name: str) -> str:
 
 
 def metric(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.4f}"
+    if value is None:
+        return NOTHING
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else number(value)
 
 
 def duration(seconds: float | None) -> str:

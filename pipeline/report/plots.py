@@ -8,7 +8,7 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d, Span
 
-from pipeline.metrics import Metric, metrics_for
+from pipeline.metrics import NUMBER, Metric, metrics_for
 from pipeline.report import format as fmt
 from pipeline.report.data import RunData, above_zero, relative_gap, rounds_of, strongest, weights_along
 from pipeline.report.figure import (
@@ -207,14 +207,21 @@ def plot_coefficients(data: RunData, lambdas: Range1d) -> Plot:
     return Plot(
         "paths",
         "Weights of the strongest features",
-        f"{which} of model {data.rows[data.featured]['index']}, along the path. Above zero a feature speaks for the "
-        "label +1, below against it. A name in the legend hides or shows its line.",
+        f"{which} of model {data.rows[data.featured]['index']}, along the path. {_signs(data)} A name in the legend "
+        "hides or shows its line.",
         f"Weights along λ of {fmt.count(len(features), 'feature')}, strongest first: {listed}"
         f"{' and others' if len(features) > 5 else ''}. The table below the plot has the values.",
         plot,
         series,
         wide=True,
     )
+
+
+def _signs(data: RunData) -> str:
+    """What the sign of a weight means."""
+    if data.record.label_kind == NUMBER:
+        return "Above zero a feature raises the prediction, below it lowers it."
+    return "Above zero a feature speaks for the label +1, below against it."
 
 
 # Rounds.

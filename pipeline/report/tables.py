@@ -82,7 +82,8 @@ def data_pairs(data: RunData) -> list[Pair]:
     pairs += [(label, f"{amount:,}") for label, amount in counts if amount is not None]
     if about.hold_out:
         pairs.append(("Held out of the text", percent(about.hold_out)))
-    pairs.append(("Labels", f"{about.label_map.positive:g} is +1, {about.label_map.negative:g} is −1"))
+    names = about.label_map
+    pairs.append(("Labels", "numbers" if names is None else f"{names.positive:g} is +1, {names.negative:g} is −1"))
     pairs.append(("Feature ids count from", str(about.index_base)))
     return [*pairs, ("SHA-256", about.sha256)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.metrics import Metric, find_metric
 from pipeline.report.data import RunData, relative_gap
 from pipeline.report.format import count, duration, lambda_hint, metric, metric_title, number, percent
 from transforms.storage import redact
@@ -40,6 +41,20 @@ def title_of(data: RunData) -> str:
     folder, _, name = redact(data.record.dataset.path).rstrip("/").rpartition("/")
     run = data.model.name.rstrip("/").rpartition("/")[2]
     return run if folder.rpartition("/")[2] == run else name or "data set"
+
+
+METHODS = {"logistic": "logistic regression", "squared": "linear regression", "probit": "probit regression"}
+
+
+def method(data: RunData) -> str:
+    """What was fitted."""
+    penalty = "L1-regularised" if data.record.option("l1_ratio") == 1.0 else "Elastic-net"
+    return f"{penalty} {METHODS[data.record.loss]}"
+
+
+def metrics(data: RunData) -> list[Metric]:
+    """What the models were judged by."""
+    return [find_metric(name) for name in data.metrics]
 
 
 def summary(data: RunData) -> list[str]:

@@ -9,8 +9,9 @@ Vectors over examples
 In a cycle the sub-problem is kept in the paper's own form, q = z − Δm with z = r / w. The sums of eq. (beta-update) are
     Σ w x (q + βⱼ x) = g + βⱼ h,    g = Σ w x q,    h = Σ w x²  (+ ν, which acts on Δβ)
 and a step d on coordinate j is q −= x d: one vector is written, at the positions of the column, and Δm is z − q in the
-end. z grows without bound where an example is misclassified beyond doubt, and Δm would lose its digits there, so w is
-held at 1e-6 |r| at least: |z| stays below 1e6, Δm exact to 1e-10.
+end. If the curvature of the loss can vanish, z grows without bound where an example is misclassified beyond doubt, and
+Δm would lose its digits there, so w is held at 1e-6 |r| at least: |z| stays below 1e6, Δm exact to 1e-10. If it cannot
+(squared loss), z has the size of the targets, whatever that is, and w is left as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from solver.arrays import Float64
 from solver.kernels.compiled import inlined, kernel
 
-LEAST_CURVATURE = 1e-6  # of |r|: a cycle holds w above it
+LEAST_CURVATURE = 1e-6  # of |r|: a cycle holds w above it, where the curvature of the loss vanishes
 
 
 @kernel
@@ -36,11 +37,11 @@ def add(total: Float64, part: Float64) -> None:
 
 
 @kernel
-def begin_cycle(working: Float64, paired: Float64, dmargins: Float64) -> None:
-    # w = np.maximum(w, 1e-6 * abs(r)); z = r / w, 0 where w is; working = np.stack([z, w]); paired = working.T; dm = z
+def begin_cycle(working: Float64, paired: Float64, dmargins: Float64, least: float) -> None:
+    # w = np.maximum(w, least * abs(r)); z = r / w, 0 where w is; working = np.stack([z, w]); paired = working.T; dm = z
     for i in range(dmargins.size):
         r = working[0, i]
-        w = max(working[1, i], LEAST_CURVATURE * abs(r))
+        w = max(working[1, i], least * abs(r))
         z = r / w if w > 0.0 else 0.0
         working[0, i], working[1, i] = z, w
         paired[i, 0], paired[i, 1] = z, w

@@ -3,6 +3,7 @@
 A loss is a module with
     NAME, LABELS                                 what it is called; "binary" (−1 and +1) or "number"
     BOUNDED                                      is |∂ℓ/∂m| ≤ 1 for every m? Then screening bounds of a data set hold
+    FLATTENS                                     does ∂²ℓ/∂m² vanish for some m, so that Newton steps need a limit?
     encode(y, s)                                 targets and weights of the examples as its kernels read them
     weights(examples)                            sᵢ
     value(margins, examples)                     L
@@ -29,6 +30,7 @@ class Loss(Protocol):
     NAME: str
     LABELS: str
     BOUNDED: bool
+    FLATTENS: bool
 
     def encode(self, y: ArrayLike, s: ArrayLike | None) -> Float64: ...
     def weights(self, examples: Float64) -> Float64: ...

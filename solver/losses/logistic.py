@@ -16,7 +16,7 @@ from solver.arrays import Float64
 from solver.kernels.compiled import inlined, kernel
 from solver.losses.labels import signed_weights
 
-NAME, LABELS, BOUNDED = "logistic", "binary", True
+NAME, LABELS, BOUNDED, FLATTENS = "logistic", "binary", True, True
 _STRIP = 512  # examples handled for every step size before moving on: they stay in the first-level cache
 
 

@@ -16,7 +16,7 @@ from solver.arrays import Float64
 from solver.kernels.compiled import kernel
 from solver.losses.labels import signed_weights
 
-NAME, LABELS, BOUNDED = "probit", "binary", False
+NAME, LABELS, BOUNDED, FLATTENS = "probit", "binary", False, True
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_TAU = math.sqrt(2.0 * math.pi)
 _TAIL = -8.0  # below, the ratio of φ and Φ comes from a continued fraction

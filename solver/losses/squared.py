@@ -13,7 +13,7 @@ from solver.arrays import Float64
 from solver.kernels.compiled import kernel
 from solver.losses.labels import checked_weights, vector
 
-NAME, LABELS, BOUNDED = "squared", "number", False
+NAME, LABELS, BOUNDED, FLATTENS = "squared", "number", False, False
 
 
 def encode(y: ArrayLike, s: ArrayLike | None) -> Float64:

@@ -34,7 +34,7 @@ from pipeline.driver.record import DriverRecord, RunFolder
 from pipeline.driver.status import read_status, status_lines
 from pipeline.report.data import read_run
 from pipeline.report.write import write_report
-from pipeline.resident import LoadedColumns, PartitionColumns
+from pipeline.resident import ExampleOptions, LoadedColumns, PartitionColumns
 from pipeline.run import open_run
 from pipeline.run_record import RunRecord, run_check
 from pipeline.scoring import score_partition, training_features
@@ -74,6 +74,8 @@ from transforms.storage import StorageOptions, open_storage
 JSON_KINDS = {
     "dataset.json": "home/data/dataset.json",
     "run.json": "home/run/run.json",
+    "dataset.json of numbers": "home/numbers/dataset.json",
+    "run.json of numbers": "home/numbers-run/run.json",
     "driver.json": "home/run/driver.json",
     "claim.json": "home/half/_temporary/claim.json",
     "plan.json": "home/half/_temporary/plan.json",
@@ -82,11 +84,13 @@ JSON_KINDS = {
 PARQUET_KINDS = {
     "part": "home/data/part-00001.parquet",
     "labels": "home/data/labels.parquet",
+    "numbers": "home/numbers/labels.parquet",
     "path": "home/run/path.parquet",
     "coefficients": "home/run/coefficients.parquet",
     "trace": "home/run/trace.parquet",
 }
 KINDS = JSON_KINDS | PARQUET_KINDS
+CHECKSUMMED = ("part", "labels", "numbers")  # dataset.json has their checksums
 HOW_PARQUET = ("table, right checksum", "bytes, right checksum", "bytes")
 
 
@@ -114,6 +118,8 @@ def build(root: Path, client: Client) -> None:
     y = np.where(X @ np.cos(np.arange(12)) + 0.3 * rng.normal(size=40) > 0, 1, -1)
     with mock.patch.object(parts, "ROW_GROUP_NNZ", 30):
         from_arrays(X, y, str(home / "data"), sample_weight=rng.random(40) + 0.5, partitions=2)
+        numbers = X @ np.cos(np.arange(12)) + 5.0
+        from_arrays(X, numbers, str(home / "numbers"), sample_weight=rng.random(40), partitions=2, numeric_labels=True)
     lines = [
         " ".join([str(label), *(f"{j + 1}:{x:g}" for j, x in enumerate(row) if x)])
         for label, row in zip(y, X, strict=True)
@@ -121,6 +127,9 @@ def build(root: Path, client: Client) -> None:
     (home / "in.svm").write_text("\n".join(lines) + "\n")
     fit_path(str(home / "data"), str(home / "run"), path=PathOptions(length=3), client=client)
     evaluate(str(home / "run"), str(home / "data"), client=client)
+    squared, path = ProblemOptions(loss="squared"), PathOptions(length=3)
+    fit_path(str(home / "numbers"), str(home / "numbers-run"), problem=squared, path=path, client=client)
+    evaluate(str(home / "numbers-run"), str(home / "numbers"), client=client)
     record = DriverRecord("fit", "tcp://127.0.0.1:1", "key", "2026-01-01T00:00:00+00:00", state="running")
     RunFolder.of(str(home / "run"), {}).write(record)
     _cut_off(home, client)
@@ -193,11 +202,11 @@ class World:
         if case.kind in _CHECKS and use is not _overwrite and rng.random() < 0.9 and _is_refused(case, spoiled):
             return True  # the reader alone says so, many times as fast; what gets past it is played to the end
         path.write_bytes(spoiled)
-        if "right" in how and case.kind in ("part", "labels"):
-            self._make_right(path, case.kind, rng)
+        if "right" in how and case.kind in CHECKSUMMED:
+            self._make_right(path, rng)
         try:
             refused = self._use(case, use, rng)
-            if how == "bytes" and case.kind in ("part", "labels") and spoiled != original and not refused:
+            if how == "bytes" and case.kind in CHECKSUMMED and spoiled != original and not refused:
                 raise Failure(f"{case}: other bytes were taken for the file, though its checksum is wrong")
         finally:
             self._put_back(case)
@@ -214,15 +223,15 @@ class World:
             return spoil_json(rng, self._json[kind], str(self.root))
         return spoil_table(rng, self._tables[kind]) if how.startswith("table") else spoil_bytes(rng, original)
 
-    def _make_right(self, path: Path, kind: str, rng: Random) -> None:
+    def _make_right(self, path: Path, rng: Random) -> None:
         """Let dataset.json say that the file is right; its counts, too, most of the time."""
-        about = unsealed(json.loads(self._before[self.home / "data" / "dataset.json"]))
-        info = about["labels"] if kind == "labels" else about["partitions"][1]
+        about = unsealed(json.loads(self._before[path.parent / "dataset.json"]))
+        info = about["labels"] if path.name == "labels.parquet" else about["partitions"][1]
         content = path.read_bytes()
         info |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         if rng.random() < 0.8:
             _count_anew(about, info, content)
-        (self.home / "data" / "dataset.json").write_text(json.dumps(about))
+        (path.parent / "dataset.json").write_text(json.dumps(about))
 
     def _use(self, case: Case, use: Callable[[World, Random], object], rng: Random) -> bool:
         """Use the file, and sometimes run whole commands on it, too; whether it was refused."""
@@ -293,6 +302,10 @@ def _count_anew(about: dict[str, Any], info: dict[str, Any], content: bytes) -> 
             table = file.read()
             if "label" in table.column_names:
                 labels = table["label"].to_numpy()
+                if "kind" in info:
+                    info |= {"smallest": float(labels.min()), "largest": float(labels.max())}
+                    about["examples"] = labels.size
+                    return
                 info |= {"positives": int((labels > 0).sum()), "negatives": int((labels <= 0).sum())}
                 about["examples"] = info["positives"] + info["negatives"]
                 return
@@ -338,20 +351,22 @@ def _score(world: World, rng: Random) -> None:
 def _fit(world: World, rng: Random) -> None:
     """What the workers and the driver of a fit do, in this thread."""
     dataset = open_dataset(world.data)
-    labels, weights = dataset.labels()
-    examples = Examples.of(labels, weights)
-    blocks = [_block(dataset, k, examples) for k in range(len(dataset.partitions))]
+    loss = "squared" if dataset.numeric else "logistic"
+    how = ExampleOptions(loss)
+    examples = how.examples(dataset)
+    blocks = [_block(dataset, k, how, examples) for k in range(len(dataset.partitions))]
     with_threads = ThreadBlocks(blocks, threads=1)
-    problem = make_problem(with_threads, examples, ProblemOptions(intercept=np.unique(labels).size > 1))
+    intercept = np.unique(dataset.labels()[0]).size > 1
+    problem = make_problem(with_threads, examples, ProblemOptions(loss=loss, intercept=intercept))
     null = null_model(with_threads, problem)
     if null.lambda_max > 0:
         list(solve_path(with_threads, problem, [null.lambda_max / 2], DefaultOptions(max_rounds=20), null=null))
 
 
-def _block(dataset: Dataset, k: int, examples: Examples) -> Block:
+def _block(dataset: Dataset, k: int, how: ExampleOptions, examples: Examples) -> Block:
     part = dataset.partitions[k]
     columns = LoadedColumns([part], examples.n)
-    return Block(columns, part.info.features, examples, columns.bounds)
+    return Block(columns, part.info.features, examples, how.bounds(dataset, columns.bounds))
 
 
 def _resume_finished(world: World, rng: Random) -> None:
@@ -383,7 +398,9 @@ def _look_at_claim(world: World, rng: Random) -> None:
 def _load_model(world: World, rng: Random) -> None:
     model = PathModel.load(world.run)
     repr(model), model.best(), model.width, model.coef(-1)
-    model.predict_proba(np.ones((3, 12)), -1)
+    model.predict(np.ones((3, 12)), -1)
+    if model.label_kind == "binary":
+        model.predict_proba(np.ones((3, 12)), -1)
     summary_lines(world.run)
     WeightTable.of(model, list(range(len(model))), training_features(model, StorageOptions()))
 
@@ -420,6 +437,19 @@ def _full_predict(world: World, rng: Random) -> None:
     evaluate(world.run, world.data, client=world.client())
 
 
+def _of_numbers(use: Callable[[World, Random], object]) -> Callable[[World, Random], object]:
+    """The same with the data set whose labels are numbers, and its run."""
+
+    def used(world: World, rng: Random) -> None:
+        numbers = str(world.home / "numbers")
+        about = world._json["run.json of numbers"]
+        with mock.patch.multiple(world, data=numbers, run=f"{numbers}-run", _about=about):
+            use(world, rng)
+
+    used.__name__ = f"{use.__name__} of numbers"
+    return used
+
+
 _OF_DATA = (_inspect, _read, _score, _fit)
 _OF_RUN = (_load_model, _status, _read_report, _take_up_run)
 _USES: dict[str, tuple[Callable[[World, Random], object], ...]] = {
@@ -427,6 +457,9 @@ _USES: dict[str, tuple[Callable[[World, Random], object], ...]] = {
     "part": _OF_DATA,
     "labels": (_inspect, _score, _fit),
     "run.json": _OF_RUN,
+    "dataset.json of numbers": tuple(map(_of_numbers, (*_OF_DATA, _resume_finished))),
+    "numbers": tuple(map(_of_numbers, (_inspect, _score, _fit))),
+    "run.json of numbers": tuple(map(_of_numbers, _OF_RUN)),
     "path": _OF_RUN,
     "coefficients": _OF_RUN,
     "trace": (_read_report, _take_up_run),
@@ -438,6 +471,8 @@ _USES: dict[str, tuple[Callable[[World, Random], object], ...]] = {
 _CHECKS: dict[str, Check] = {
     "dataset.json": dataset_check("data"),
     "run.json": run_check("run"),
+    "dataset.json of numbers": dataset_check("numbers"),
+    "run.json of numbers": run_check("numbers-run"),
     "driver.json": record_module._RECORD,
     "claim.json": claim._HOLDER,
     "plan.json": PLAN_SCHEMA,

@@ -29,19 +29,22 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import solver
-from pipeline import L1LogisticRegression, L1LogisticRegressionPath
+from pipeline import L1LinearRegression, L1LogisticRegression, L1LogisticRegressionPath
+from pipeline.estimators import linear
 from pipeline.estimators import path as estimator_path
 from pipeline.estimators import single as estimator
 from tests.pipeline.runs import make_rows, to_text
 from transforms import UserError, convert_libsvm, from_arrays, open_dataset
 
 
-@parametrize_with_checks([L1LogisticRegression(), L1LogisticRegressionPath(path_length=4, gap=1e-10)])
+@parametrize_with_checks(
+    [L1LogisticRegression(), L1LogisticRegressionPath(path_length=4, gap=1e-10), L1LinearRegression()]
+)
 def test_scikit_learn_finds_its_rules_kept(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 
 
-@pytest.mark.parametrize("module", [estimator, estimator_path])
+@pytest.mark.parametrize("module", [estimator, estimator_path, linear])
 def test_the_examples_in_the_docs_are_true(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

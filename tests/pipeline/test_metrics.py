@@ -28,7 +28,7 @@ def brier(scores: Scores) -> float:
 
 
 BRIER = Metric("brier", "Brier score", "Brier score", brier, higher_is_better=False, is_share=False)
-RMSE = Metric("rmse", "RMSE", "root of the mean squared error", lambda scores: 0.0, kind="number")
+BIAS = Metric("bias", "bias", "mean error", lambda scores: 0.0, kind="number")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_one_entry_adds_a_metric_everywhere(client: Client, old: PipelineOptions
     found = evaluate(old.output, old.test, metric="brier", client=client)
     values = [row["brier"] for row in found.path]
     assert found.best == int(np.argmin(values))
-    assert pq.read_schema(Path(old.output) / "path.parquet").names[-5:] == [*metric_names()]
+    assert pq.read_schema(Path(old.output) / "path.parquet").names[-5:] == [*metric_names("binary")]
     assert PathModel.load(old.output).best() == found.best
     assert "Best by Brier score: model" in "\n".join(summary_lines(old.output))
     page = Path(write_report(old.output)).read_text()
@@ -101,11 +101,11 @@ def test_a_run_of_one_metric_is_read(old: PipelineOptions) -> None:
 def test_metrics_for_labels_of_another_kind_are_not_asked_of_a_run(
     client: Client, old: PipelineOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "METRICS", (RMSE, *metrics.METRICS))
+    monkeypatch.setattr(metrics, "METRICS", (BIAS, *metrics.METRICS))
     found = evaluate(old.output, old.test, client=client)
     assert found.metric == "auprc"
-    assert "rmse" not in found.path[0]
-    assert "rmse" not in metrics_of(np.ones(2), np.array([-1, 1]), None)
-    with pytest.raises(UserError, match="metric must be one of auprc, auc, log_loss, accuracy, brier, got 'rmse'"):
-        best_of(found.path, "rmse")
-    assert "RMSE" not in Path(write_report(old.output)).read_text()
+    assert "bias" not in found.path[0]
+    assert "bias" not in metrics_of(np.ones(2), np.array([-1, 1]), None)
+    with pytest.raises(UserError, match="metric must be one of auprc, auc, log_loss, accuracy, brier, got 'bias'"):
+        best_of(found.path, "bias")
+    assert "Bias" not in Path(write_report(old.output)).read_text()

@@ -204,7 +204,7 @@ def test_batches_hold_to_their_size_and_cycle_over_all_columns(
     for size in (1 << 27, 1):
         monkeypatch.setattr("solver.batches.BATCH_BYTES", size)
         dmargins = np.empty(examples.n)
-        batches = Batches(working.copy(), np.empty((examples.n, 2)), dmargins, 1e-6, 200)
+        batches = Batches(working.copy(), np.empty((examples.n, 2)), dmargins, 1e-6, 200, examples.least_curvature)
         for chosen in np.split(np.arange(27), 3):
             batches.add(chosen, columns.select(chosen), np.zeros(9), Penalty(9).at(1.0))
         change = batches.change()
