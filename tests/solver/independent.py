@@ -35,7 +35,7 @@ LOSSES = {
         lambda y, m: y * np.exp(-0.5 * m * m - log_ndtr(y * m)) / np.sqrt(2.0 * np.pi),
         1.0,
     ),
-    "squared hinge": Loss(
+    "squared-hinge": Loss(
         lambda y, m: 0.5 * np.maximum(1.0 - y * m, 0.0) ** 2, lambda y, m: y * np.maximum(1.0 - y * m, 0.0), 1.0
     ),
 }

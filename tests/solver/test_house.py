@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from scipy import sparse
 from sklearn.svm import LinearSVC
 
 from solver import (
+    ALGORITHMS,
     LOSSES,
     DefaultOptions,
     Examples,
@@ -28,10 +30,28 @@ from solver import (
     solve_path,
 )
 from solver.kernels import columns, compiled, descent, penalty, vectors
-from tests.solver import squared_hinge
 from tests.solver.independent import Reference
 
 SOLVER = Path(compiled.__file__).parents[1]
+
+
+def of_the_docs(number: int, folder: Path) -> Any:
+    """The module that a block of code in docs/extending.md is."""
+    text = (SOLVER.parent / "docs" / "extending.md").read_text()
+    code = [piece.split("```")[0] for piece in text.split("```python\n")[1:]][number]
+    path = folder / f"of_the_docs_{number}.py"
+    path.write_text(code)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def squared_hinge(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return of_the_docs(0, tmp_path_factory.mktemp("docs"))
 
 
 # --- adding a loss --------------------------------------------------------------------------------------------------
@@ -49,7 +69,7 @@ SOLVER = Path(compiled.__file__).parents[1]
     ids=["certified", "beyond the budget", "paper"],
 )
 def test_a_module_in_the_registry_is_all_that_a_new_loss_takes(
-    monkeypatch: pytest.MonkeyPatch, options: Any, ratio: float, intercept: bool
+    monkeypatch: pytest.MonkeyPatch, squared_hinge: Any, options: Any, ratio: float, intercept: bool
 ) -> None:
     monkeypatch.setitem(LOSSES, squared_hinge.NAME, squared_hinge)
     rng = np.random.default_rng(0)
@@ -72,6 +92,40 @@ def test_a_module_in_the_registry_is_all_that_a_new_loss_takes(
             )
             np.testing.assert_allclose(one.beta.dense(8), theirs.fit(X, y).coef_[0], atol=2e-4)
             np.testing.assert_allclose(beta, theirs.coef_[0], atol=2e-4)
+
+
+def test_the_penalty_of_the_docs_keeps_coefficients_below_zero(tmp_path: Path) -> None:
+    X, y = _small()
+    examples = Examples.of(y)
+    problem = Problem(examples, of_the_docs(1, tmp_path).NonPositive(8), intercept=True)
+    mirrored = Problem(examples, Penalty(8, nonnegative=True), intercept=True)
+    with ThreadBlocks.from_csc(sparse.csc_matrix(X), examples, 2) as blocks:
+        found = list(solve_path(blocks, problem, [2.0, 0.5], DefaultOptions(gap=1e-8)))
+    with ThreadBlocks.from_csc(sparse.csc_matrix(-X), examples, 2) as blocks:
+        turned = list(solve_path(blocks, mirrored, [2.0, 0.5], DefaultOptions(gap=1e-8)))
+    for one, other in zip(found, turned, strict=True):
+        assert one.converged and one.nonzeros and (one.beta.value < 0).all()
+        np.testing.assert_allclose(one.beta.dense(8), -other.beta.dense(8), atol=1e-6)
+
+
+def test_the_algorithm_of_the_docs_finds_the_same_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gradient = of_the_docs(2, tmp_path)
+    monkeypatch.setitem(ALGORITHMS, gradient.NAME, gradient)
+    X, y = _small()
+    examples = Examples.of(y)
+    problem = Problem(examples, Penalty(8, 0.8))
+    with ThreadBlocks.from_csc(sparse.csc_matrix(X), examples, 2) as blocks:
+        found = list(solve_path(blocks, problem, [8.0, 2.0], gradient.Options(step=0.02, max_rounds=3000)))
+        exact = list(solve_path(blocks, problem, [8.0, 2.0], DefaultOptions(gap=1e-9)))
+    for one, other in zip(found, exact, strict=True):
+        np.testing.assert_allclose(one.beta.dense(8), other.beta.dense(8), atol=1e-4)
+        assert 0 <= one.gap <= 1e-8
+
+
+def _small() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 8)).astype(np.float32)
+    return X, np.where(X[:, 0] - X[:, 1] + 0.5 + rng.normal(size=120) > 0, 1.0, -1.0)
 
 
 # --- nothing is written twice ---------------------------------------------------------------------------------------
