@@ -11,7 +11,7 @@ typed front is in blocks.py; that is all there is to adding one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -134,6 +134,18 @@ def _summed(parts: Sequence[Float64], layout: Layout) -> Float64:
 
 def _nothing(parts: Sequence[Any], layout: Layout) -> None:
     return None
+
+
+@dataclass
+class _Listing:
+    """What a sweep notes on its way, stretch by stretch."""
+
+    position: list[Int64] = field(default_factory=lambda: [np.empty(0, np.int64)])
+    curvature: list[Float64] = field(default_factory=lambda: [np.empty(0)])
+    violation: list[Violation] = field(default_factory=lambda: [Violation(0.0, 0.0)])
+
+    def result(self) -> tuple[Int64, Float64, Violation]:
+        return np.concatenate(self.position), np.concatenate(self.curvature), Violation.joined(self.violation)
 
 
 class Block:
@@ -264,16 +276,19 @@ class Block:
         Listed are those that are. Without margins, list by the slopes of the last sweep; of the data, only what it
         passed over is read.
         """
-        found = []
         terms = self._terms_at(lam)
-        if margins is not None:
+        if margins is None:
+            for _ in self._unvisited(self._prefix.lengths(share * lam)):
+                pass
+            position, violation = self._listed(terms, share)
+            curvature = np.full(position.size, np.nan)
+        else:
             self._begin(margins)
-        for first, columns in self._unvisited(self._prefix.lengths(share * lam)):
-            chosen = self._above(first, columns.count, terms, share, np.zeros(columns.count))
-            if margins is not None:
-                found.append(columns.curvature(chosen, self._working[1]))
-        position, violation = self._listed(terms, share)
-        curvature = np.concatenate([np.empty(0), *found]) if margins is not None else np.full(position.size, np.nan)
+            wanted = self._unvisited(self._prefix.lengths(share * lam))
+            listing = _Listing()
+            for first, columns in wanted:
+                self._list(listing, first, columns, terms, share, None)
+            position, curvature, violation = listing.result()
         if position.size > limit:
             strongest = np.sort(np.argpartition(-np.abs(self._slopes[position]), limit)[:limit])
             position, curvature = position[strongest], curvature[strongest]
@@ -292,17 +307,13 @@ class Block:
         terms = self._terms_at(lam)
         least = self._examples.least_curvature
         batches = Batches(self._working.copy(), self._paired, self._dmargins, nu, cycles, least)
-        curvature, position = [np.empty(0)], [np.empty(0, np.int64)]
+        listing = _Listing()
         wanted = np.maximum(self._prefix.lengths(lam), self._lengths_of(beta.position))
         for first, columns in self._unvisited(wanted):
-            chosen = self._above(first, columns.count, terms, ACTIVE, self._beta[first : first + columns.count])
-            curvature.append(columns.curvature(chosen, self._working[1]))
-            position.append(chosen + first)
-            mine = chosen + first
-            batches.add(mine, columns.select(chosen), self._beta[mine], terms.of(mine))
-        active = np.concatenate(position)
-        _, violation = self._listed(terms, 1.0)
-        sweep = Sweep(violation, active, self._slopes[active], np.concatenate(curvature), self._sizes[active])
+            mine = self._list(listing, first, columns, terms, ACTIVE, self._beta)
+            batches.add(mine, columns.select(mine - first), self._beta[mine], terms.of(mine))
+        active, curvature, violation = listing.result()
+        sweep = Sweep(violation, active, self._slopes[active], curvature, self._sizes[active])
         return Descent(sweep, batches.change(), self._dmargins)
 
     @asked(lambda parts, layout: Columns.joined(parts, parts[0].n))
@@ -332,18 +343,25 @@ class Block:
                 self._sizes[first : first + columns.count] = columns.sizes()
             yield first, columns
 
-    def _above(self, first: int, count: int, terms: Terms, share: float, beta: Float64) -> Int64:
-        """Of some columns, those with slopes above a share of their threshold, or with coefficients."""
-        out = np.empty(count, np.int64)
-        up, down, _ = terms.between(first, first + count)
-        found = screening.above(self._slopes[first : first + count], up, down, share, beta, out)
-        return out[:found].copy()
+    def _list(
+        self, listing: _Listing, first: int, columns: Columns, terms: Terms, share: float, beta: Float64 | None
+    ) -> Int64:
+        """Note which of some columns are above a share of their threshold, or have coefficients; returns them."""
+        out = np.empty(columns.count, np.int64)
+        found, *violation = screening.above(self._slopes, first, columns.count, *terms, share, beta, out, 0)
+        position = out[:found].copy()
+        listing.position.append(position)
+        listing.curvature.append(columns.curvature(position - first, self._working[1]))
+        listing.violation.append(Violation(*violation))
+        return position
 
     def _listed(self, terms: Terms, share: float) -> tuple[Int64, Violation]:
-        """The same of all columns whose slopes are known, and their violation."""
+        """Of all columns whose slopes are known, those above a share of their threshold, and the violation."""
         out = np.empty(self.size, np.int64)
-        count, *violation = screening.listed(self._slopes, self._prefix.starts, self._visited, *terms, share, out)
-        return out[:count].copy(), Violation(*violation)
+        found, *violation = screening.above_in_stretches(
+            self._slopes, self._prefix.starts, self._visited, *terms, share, out
+        )
+        return out[:found].copy(), Violation(*violation)
 
     def _lengths_of(self, position: Int64) -> Int64:
         """Of each stretch, how many columns there are up to the last of these positions, which must rise."""

@@ -18,87 +18,82 @@ from solver.kernels.compiled import exact, kernel
 VALUED, ONES, DENSE = 0, 1, 2
 
 
-# --- one column ---------------------------------------------------------------------------------------------
+# --- one column: a list of positions, with values or, where data is None, all ones; or a row of the dense matrix ----
+# A kernel asks for the kind in its own loop: behind one function for all kinds, short lists took twice as long.
 
 
 @kernel
-def slope_of(kind: int, lo: int, hi: int, at: int, indices: Int32, data: Float32, dense: Float32, r: Float64) -> float:
-    # x @ r
+def listed_slope(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, r: Float64) -> float:
+    # x @ r; the values are `shift` behind the positions
     g = 0.0
-    if kind == ONES:
-        for k in range(lo, hi):
-            g += r[np.uint32(indices[k])]  # unsigned: no test for negative positions
-    elif kind == VALUED:
-        shift = at - lo
-        for k in range(lo, hi):
-            g += np.float64(data[k + shift]) * r[np.uint32(indices[k])]
-    else:
-        for i in range(r.size):
-            g += np.float64(dense[at, i]) * r[i]
+    for k in range(lo, hi):
+        i = np.uint32(indices[k])  # unsigned: no test for negative positions
+        g += r[i] if data is None else np.float64(data[k + shift]) * r[i]
     return g
 
 
 @kernel
-def _sums_of(
-    kind: int,
-    lo: int,
-    hi: int,
-    at: int,
-    indices: Int32,
-    data: Float32,
-    dense: Float32,
-    r: Float64,
-    w: Float64,
+def dense_slope(dense: Float32, row: int, r: Float64) -> float:
+    # dense[row] @ r
+    g = 0.0
+    for i in range(r.size):
+        g += np.float64(dense[row, i]) * r[i]
+    return g
+
+
+@kernel
+def _listed_sums(
+    indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, r: Float64, w: Float64
 ) -> tuple[float, float]:
     # x @ r, (w * x**2).sum()
     g = 0.0
     h = 0.0
-    if kind == ONES:
-        for k in range(lo, hi):
-            i = np.uint32(indices[k])
+    for k in range(lo, hi):
+        i = np.uint32(indices[k])
+        if data is None:
             g += r[i]
             h += w[i]
-    elif kind == VALUED:
-        shift = at - lo
-        for k in range(lo, hi):
-            i = np.uint32(indices[k])
+        else:
             x = np.float64(data[k + shift])
             g += x * r[i]
             h += x * x * w[i]
-    else:
-        for e in range(r.size):
-            x = np.float64(dense[at, e])
-            g += x * r[e]
-            h += x * x * w[e]
     return g, h
 
 
 @kernel
-def move_residual(
-    kind: int,
-    lo: int,
-    hi: int,
-    at: int,
-    indices: Int32,
-    data: Float32,
-    dense: Float32,
-    d: float,
-    r: Float64,
-    w: Float64,
+def _dense_sums(dense: Float32, row: int, r: Float64, w: Float64) -> tuple[float, float]:
+    # x = dense[row]; x @ r, (w * x**2).sum()
+    g = 0.0
+    h = 0.0
+    for i in range(r.size):
+        v = np.float64(dense[row, i])
+        g += v * r[i]
+        h += v * v * w[i]
+    return g, h
+
+
+@kernel
+def move_by_list(
+    indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, d: float, r: Float64, w: Float64
 ) -> None:
     # r -= w * x * d
-    if kind == ONES:
-        for k in range(lo, hi):
-            i = np.uint32(indices[k])
-            r[i] -= w[i] * d
-    elif kind == VALUED:
-        shift = at - lo
-        for k in range(lo, hi):
-            i = np.uint32(indices[k])
-            r[i] -= w[i] * (d * np.float64(data[k + shift]))
-    else:
-        for e in range(r.size):
-            r[e] -= w[e] * (d * np.float64(dense[at, e]))
+    for k in range(lo, hi):
+        i = np.uint32(indices[k])
+        r[i] -= w[i] * (d if data is None else d * np.float64(data[k + shift]))
+
+
+@kernel
+def move_by_row(dense: Float32, row: int, d: float, r: Float64, w: Float64) -> None:
+    # r -= w * dense[row] * d
+    for i in range(r.size):
+        r[i] -= w[i] * (d * np.float64(dense[row, i]))
+
+
+@kernel
+def _add_list(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, d: float, out: Float64) -> None:
+    # out += x * d
+    for k in range(lo, hi):
+        out[np.uint32(indices[k])] += d if data is None else d * np.float64(data[k + shift])
 
 
 # --- chosen columns, dense ones four at a time --------------------------------------------------------------
@@ -151,13 +146,17 @@ def sums(
     # g = X[:, chosen].T @ r; h = (w[:, None] * X[:, chosen]**2).sum(axis=0)
     c = 0
     while c < chosen.size:
-        if _four_dense(chosen, kind, c):
+        s = np.uint64(chosen[c])
+        if kind[s] == ONES:
+            g[c], h[c] = _listed_sums(indices, None, lo[s], hi[s], 0, r, w)
+        elif kind[s] == VALUED:
+            g[c], h[c] = _listed_sums(indices, data, lo[s], hi[s], at[s] - lo[s], r, w)
+        elif _four_dense(chosen, kind, c):
             _four_sums(dense, at[chosen[c : c + 4]], r, w, g[c : c + 4], h[c : c + 4])
-            c += 4
+            c += 3
         else:
-            s = chosen[c]
-            g[c], h[c] = _sums_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r, w)
-            c += 1
+            g[c], h[c] = _dense_sums(dense, at[s], r, w)
+        c += 1
 
 
 @kernel
@@ -189,13 +188,17 @@ def slopes(
     # g = X[:, chosen].T @ r
     c = 0
     while c < chosen.size:
-        if _four_dense(chosen, kind, c):
+        s = np.uint64(chosen[c])
+        if kind[s] == ONES:
+            g[c] = listed_slope(indices, None, lo[s], hi[s], 0, r)
+        elif kind[s] == VALUED:
+            g[c] = listed_slope(indices, data, lo[s], hi[s], at[s] - lo[s], r)
+        elif _four_dense(chosen, kind, c):
             _four_slopes(dense, at[chosen[c : c + 4]], r, g[c : c + 4])
-            c += 4
+            c += 3
         else:
-            s = chosen[c]
-            g[c] = slope_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r)
-            c += 1
+            g[c] = dense_slope(dense, at[s], r)
+        c += 1
 
 
 @kernel
@@ -228,11 +231,9 @@ def product(
         if step == 0.0:
             continue
         if kind[s] == ONES:
-            for k in range(lo[s], hi[s]):
-                out[np.uint32(indices[k])] += step
+            _add_list(indices, None, lo[s], hi[s], 0, step, out)
         elif kind[s] == VALUED:
-            for k in range(lo[s], hi[s]):
-                out[np.uint32(indices[k])] += step * np.float64(data[k + at[s] - lo[s]])
+            _add_list(indices, data, lo[s], hi[s], at[s] - lo[s], step, out)
         else:
             four[many] = c
             many += 1

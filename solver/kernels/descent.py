@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8
-from solver.kernels.columns import DENSE, ONES, move_residual, slope_of
+from solver.kernels.columns import DENSE, ONES, VALUED, dense_slope, listed_slope, move_by_list, move_by_row
 from solver.kernels.compiled import inlined, kernel
 from solver.kernels.penalty import coordinate_step
 from solver.kernels.vectors import bring
@@ -343,14 +343,19 @@ def descend(
         while width < 4 and c + width < count and kind[chosen[here[width - 1]]] == DENSE:
             here[width] = order[c + width]
             width += 1
-        s = chosen[here[0]]
+        s = np.uint64(chosen[here[0]])
         if width == 4 and kind[chosen[here[3]]] == DENSE:
             for e in range(4):
                 rows[e] = at[chosen[here[e]]]
             _four_slopes_and_hessian(dense, rows, r, w, g, H)
         else:
             width = 1
-            g[0] = slope_of(kind[s], lo[s], hi[s], at[s], indices, data, dense, r)
+            if kind[s] == ONES:
+                g[0] = listed_slope(indices, None, lo[s], hi[s], 0, r)
+            elif kind[s] == VALUED:
+                g[0] = listed_slope(indices, data, lo[s], hi[s], at[s] - lo[s], r)
+            else:
+                g[0] = dense_slope(dense, at[s], r)
         moved = False
         for e in range(width):
             j = here[e]
@@ -373,8 +378,12 @@ def descend(
                 g[other] -= H[e, other] * step
         if moved and width == 4:
             _move_by_four(dense, rows, steps, r, w)
+        elif moved and kind[s] == ONES:
+            move_by_list(indices, None, lo[s], hi[s], 0, steps[0], r, w)
+        elif moved and kind[s] == VALUED:
+            move_by_list(indices, data, lo[s], hi[s], at[s] - lo[s], steps[0], r, w)
         elif moved:
-            move_residual(kind[s], lo[s], hi[s], at[s], indices, data, dense, steps[0], r, w)
+            move_by_row(dense, at[s], steps[0], r, w)
         c += width
     return kept, worst, decrease
 

@@ -78,10 +78,11 @@ def violation(z: Float64, up: Float64, down: Float64, l2: Float64) -> tuple[floa
     ratio = 0.0
     conjugate = 0.0
     for j in range(z.size):
-        threshold = up[j] if z[j] > 0.0 else down[j]
+        pull, rising, falling = abs(z[j]), up[j], down[j]
+        threshold = rising if z[j] > 0.0 else falling
         if threshold > 0.0:
-            pull = abs(z[j])
-            ratio = max(ratio, pull / threshold)
+            if pull > ratio * threshold:
+                ratio = pull / threshold
             if pull > threshold:
                 conjugate += 0.5 * (pull - threshold) * (pull - threshold) / l2[j]
     return ratio, conjugate

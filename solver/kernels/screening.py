@@ -29,20 +29,38 @@ def prefix_lengths(falling: Float64, starts: Int64, level: float, out: Int64) ->
 
 
 @exact
-def above(slopes: Float64, up: Float64, down: Float64, share: float, beta: Float64, out: Int64) -> int:
-    # out[:count] = np.flatnonzero((slopes > share * up) | (-slopes > share * down) | (beta != 0)); return count
-    # An excluded feature has infinite thresholds, which no share of them is.
-    count = 0
-    for j in range(slopes.size):
-        threshold = up[j] if slopes[j] > 0.0 else down[j]
-        if (threshold < 1e300 and abs(slopes[j]) > share * threshold) or beta[j] != 0.0:
-            out[count] = j
-            count += 1
-    return count
+def above(
+    slopes: Float64,
+    first: int,
+    count: int,
+    up: Float64,
+    down: Float64,
+    l2: Float64,
+    share: float,
+    beta: Float64 | None,
+    out: Int64,
+    found: int,
+) -> tuple[int, float, float]:
+    # Of the features first to first + count: those with slopes > share * up or -slopes > share * down, and where beta
+    # is given those with coefficients, are appended to out[:found]. An excluded feature has infinite thresholds.
+    # Returned: how many there are in out then, and the ratio and the conjugate of penalty.violation.
+    ratio = 0.0
+    conjugate = 0.0
+    for j in range(first, first + count):
+        pull, rising, falling = abs(slopes[j]), up[j], down[j]  # both are read: a choice of what to read is a branch
+        threshold = rising if slopes[j] > 0.0 else falling
+        if (pull > share * threshold and threshold < 1e300) or (beta is not None and beta[j] != 0.0):
+            out[found] = j
+            found += 1
+        if pull > ratio * threshold:
+            ratio = pull / threshold
+        if pull > threshold:
+            conjugate += 0.5 * (pull - threshold) * (pull - threshold) / l2[j]
+    return found, ratio, conjugate
 
 
 @exact
-def listed(
+def above_in_stretches(
     slopes: Float64,
     starts: Int64,
     lengths: Int64,
@@ -52,21 +70,12 @@ def listed(
     share: float,
     out: Int64,
 ) -> tuple[int, float, float]:
-    # Over the first lengths[k] features of each stretch: `above` with beta = 0, and penalty.violation of their slopes.
-    # Returned: count, ratio, conjugate.
-    count = 0
+    # `above` over the first lengths[k] features of each stretch.
+    found = 0
     ratio = 0.0
     conjugate = 0.0
     for k in range(lengths.size):
-        for j in range(starts[k], starts[k] + lengths[k]):
-            pull = abs(slopes[j])
-            threshold = up[j] if slopes[j] > 0.0 else down[j]
-            if threshold < 1e300:
-                if pull > share * threshold:
-                    out[count] = j
-                    count += 1
-                if threshold > 0.0:
-                    ratio = max(ratio, pull / threshold)
-                    if pull > threshold:
-                        conjugate += 0.5 * (pull - threshold) * (pull - threshold) / l2[j]
-    return count, ratio, conjugate
+        found, of_one, more = above(slopes, starts[k], lengths[k], up, down, l2, share, None, out, found)
+        ratio = max(ratio, of_one)
+        conjugate += more
+    return found, ratio, conjugate
