@@ -402,7 +402,8 @@ def test_table_of_models_is_the_path_and_marks_the_best(full: Path, evaluated: s
     table = next(one for one in page.run(TABLES) if "best by AUPRC is marked" in one["caption"])
     assert [row[0].endswith("best") for row in table["rows"]] == [k == data.best for k in range(6)]
     for cells, row in zip(table["rows"], data.rows, strict=True):
-        assert cells[3:5] == [f"{row['nonzeros']:,}", str(row["rounds"])]
+        intercept = f"{row['intercept']:+.4f}".replace("-", "−")
+        assert cells[3:6] == [f"{row['nonzeros']:,}", intercept, str(row["rounds"])]
         assert cells[-4:] == [f"{row[name]:.4f}" for name in ("auprc", "auc", "log_loss", "accuracy")]
     assert table["rows"][0][2] == "1/2" and table["rows"][5][2] == "1/2⁶"
 
