@@ -36,7 +36,8 @@ LAST_STEPS, LEAST_STEPS = 32, 8  # of the span: the last ones, fewer where these
 STEPS_BYTES = 1 << 28  # of the driver's memory
 BLOCK_DIRECTIONS = 4  # of the span; neighbouring blocks share a direction where there are more of them
 HARDLY = 0.1  # α = 1 alone, which keeps zeros exact, is taken where it costs at most this share of the round's gain
-WINDOW = 5  # rounds over which their pace is measured
+WINDOW = 5  # rounds over which their pace is measured, at the least
+WINDOW_SHARE = 1 / 8  # of all rounds at a λ: one that took many pauses for longer (5 in 90 left twice tol to gain)
 SAFETY = 60.0  # what is left may be so much more than it seems
 SLOWEST = 0.99  # rounds are taken to gain at least this factor on each other, when extrapolated
 STUCK = 3  # rounds without a decrease, after which there is no way on
@@ -230,9 +231,11 @@ class Pace:
         self._gains: list[float] = []
 
     def add(self, gain: float) -> float:
-        self._gains = [*self._gains[-WINDOW:], max(gain, 0.0)]
+        self._gains.append(max(gain, 0.0))
         if len(self._gains) < 3:
             return np.inf
-        earlier, rounds = self._gains[0], len(self._gains) - 1
-        pace = min((max(self._gains[-3:]) / earlier) ** (1.0 / rounds), SLOWEST) if earlier > 0.0 else 0.0
-        return SAFETY * max(self._gains[-WINDOW:]) * max(pace / (1.0 - pace), 1.0)
+        window = max(WINDOW, int(WINDOW_SHARE * len(self._gains)))
+        recent = self._gains[-window - 1 :]
+        earlier, rounds = recent[0], len(recent) - 1
+        pace = min((max(recent[-3:]) / earlier) ** (1.0 / rounds), SLOWEST) if earlier > 0.0 else 0.0
+        return SAFETY * max(recent[-window:]) * max(pace / (1.0 - pace), 1.0)
