@@ -33,7 +33,7 @@ class ProblemOptions:
 
     loss: str = option("logistic", "The loss: logistic, squared (the lasso, labels are numbers) or probit.")
     intercept: bool | None = option(
-        None, "Fit an intercept, which is not penalised. Paper mode has none unless it is asked for."
+        None, "Fit an intercept, which is not penalised. [default: yes; paper no]"
     )
     l1_ratio: float = option(
         1.0,

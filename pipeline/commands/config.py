@@ -90,7 +90,7 @@ def _example(parameter: click.Parameter) -> str:
     """The default, or a word for what is expected."""
     default = parameter.to_info_dict()["default"]
     if isinstance(parameter, click.Option) and parameter.is_flag:
-        return "true" if default else "false"
+        return "false" if default is False else "true"  # where there is no default, it may be switched off
     if default is not None:
         return str(default)
     metavar = parameter.human_readable_name if isinstance(parameter, click.Argument) else parameter.metavar

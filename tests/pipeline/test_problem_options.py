@@ -31,7 +31,8 @@ def rows() -> tuple[sp.csr_array, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def dataset(rows: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return from_arrays(*rows, str(tmp_path_factory.mktemp("problem") / "dataset"), partitions=2)
+    X, y = rows
+    return from_arrays(X, y, str(tmp_path_factory.mktemp("problem") / "dataset"), partitions=2)
 
 
 @pytest.fixture
