@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from transforms import Dataset, UserError
 
 BALANCED = "balanced"
+LARGEST = 1e30  # of weights: sums of squares stay numbers
 
 
 def weights_of_classes(asked: str | None, dataset: Dataset) -> tuple[float, float] | None:
@@ -49,8 +49,8 @@ def class_weights(
             f"class_weight names the label {unknown[0]:g}, but the labels are {labels[0]:g}, {labels[1]:g}"
         )
     first, second = (float(chosen.get(label, 1.0)) for label in labels)
-    if not all(0 <= weight < math.inf for weight in (first, second)):
-        raise ValueError(f"class weights must be finite and at least 0, got {first:g} and {second:g}")
+    if not all(0 <= weight <= LARGEST for weight in (first, second)):
+        raise ValueError(f"class weights must lie in 0..{LARGEST:g}, got {first:g} and {second:g}")
     return first, second
 
 
@@ -58,6 +58,9 @@ def _parsed(text: str) -> dict[float, float]:
     """Of 1=10,0=1."""
     try:
         pairs = [piece.split("=") for piece in text.split(",")]
-        return {float(label): float(weight) for label, weight in pairs}
+        found = {float(label): float(weight) for label, weight in pairs}
     except ValueError:
         raise ValueError(f"class_weight must be balanced or LABEL=W, as in 1=10,0=1; got {text!r}") from None
+    if len(found) < len(pairs):
+        raise ValueError(f"class_weight names a label twice: {text!r}")
+    return found

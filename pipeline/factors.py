@@ -10,14 +10,18 @@ import numpy as np
 
 from transforms import UserError
 from transforms.storage import display, explained, open_storage, read_whole
+from transforms.validation import LARGEST_ID
 
 
 def read_factors(url: str, options: dict[str, Any] | None = None) -> dict[int, float]:
     """A file of lines "ID FACTOR"; blank lines and what follows a # are left out."""
     fs, path = open_storage(url, options)
     where = display(fs, path)
-    with explained(where):
-        text = read_whole(fs, path).decode("utf-8", errors="replace")
+    try:
+        with explained(where):
+            text = read_whole(fs, path).decode("utf-8-sig", errors="replace")
+    except (FileNotFoundError, IsADirectoryError):
+        raise UserError(f"{where}: no such file: pass a file of lines with a feature id and a factor") from None
     factors: dict[int, float] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
@@ -38,6 +42,8 @@ def _pair(words: list[str], where: str) -> tuple[int, float]:
         raise UserError(
             f"{where}: expected a feature id and a factor, as in 17 0.5; found {' '.join(words)!r}"
         ) from None
+    if not 0 <= found[0] <= LARGEST_ID:
+        raise UserError(f"{where}: a feature id must lie in 0..{LARGEST_ID}, got {feature[:40]}")
     if not found[1] >= 0:
         raise UserError(f"{where}: a factor must be at least 0, got {factor}; inf leaves the feature out")
     return found

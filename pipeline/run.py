@@ -209,7 +209,10 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
         *_differences(BEFORE | dict(stored.options), run.record.options),
     ]
     if differences:
-        raise OutputExists(f"{where}: cannot resume a run of other data or options: {'; '.join(differences)}")
+        hint = ""
+        if "intercept" not in stored.options and run.record.option("intercept"):
+            hint = ". It was made by a version without an intercept: pass --no-intercept"
+        raise OutputExists(f"{where}: cannot resume a run of other data or options: {'; '.join(differences)}{hint}")
     _refuse_other_blocks(stored.blocks, run.record.dataset.partitions or 0, where)
     run.record = stored
     if not fs.exists(f"{path}/{PATH}"):

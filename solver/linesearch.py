@@ -145,7 +145,7 @@ def armijo(
         if passed.size:
             return float(steps[passed[0]]), float(values[passed[0]])
         alpha = float(steps[-1])
-        if alpha * options.sigma * -descent < np.spacing(objective):
+        if not alpha * options.sigma * -descent >= np.spacing(objective):  # nor where one is not a number
             return 0.0, objective
         steps = alpha * options.b ** np.arange(1.0, 1.0 + _PER_PASS)
         values = ray.objective(steps)

@@ -32,9 +32,7 @@ class ProblemOptions:
     """What is minimised: loss, penalty, and whether there is an intercept."""
 
     loss: str = option("logistic", "The loss: logistic, squared (the lasso, labels are numbers) or probit.")
-    intercept: bool | None = option(
-        None, "Fit an intercept, which is not penalised. [default: yes; paper no]"
-    )
+    intercept: bool | None = option(None, "Fit an intercept, which is not penalised. [default: yes; paper no]")
     l1_ratio: float = option(
         1.0,
         "ρ of the elastic net λ(ρ‖β‖₁ + (1 − ρ)/2 ‖β‖²), above 0; at 1 it is the L1 penalty alone.",

@@ -108,6 +108,12 @@ class Problem:
         where = np.arange(self.coordinates) if position is None and self.intercept else position
         return Objective(self.examples, lam, self.penalty.at(lam, where))
 
+    def feasible(self, beta: Coefficients) -> Coefficients:
+        """β without coefficients that the penalty does not allow: of excluded features, or of the wrong sign."""
+        up, down, _ = self.penalty.at(1.0, beta.position)
+        allowed = np.isfinite(np.where(beta.value > 0.0, up, down))
+        return Coefficients(beta.position[allowed], beta.value[allowed])
+
     def value(self, margins: Float64, beta: Coefficients, lam: float) -> float:
         """f."""
         return self.at(lam, beta.position).value(margins, beta.value)

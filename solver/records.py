@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from solver.arrays import Coefficients
 
-Stop: TypeAlias = Literal["zero", "tolerance", "limit", "no step"]
+Stop: TypeAlias = Literal["zero", "tolerance", "limit", "no step", "gap"]
 
 
 class ConvergenceWarning(UserWarning):
@@ -41,7 +41,8 @@ class Solution:
     """The result for one λ. Positions of beta count over all blocks, in their order; the intercept is apart.
 
     stop: "zero", λ ≥ λmax, where all penalised coefficients are zero; "tolerance", the algorithm's own was met;
-    "limit", max_rounds; "no step", the line search found no step although rounding does not explain it.
+    "limit", max_rounds; "no step", the line search found no step although rounding does not explain it; "gap", rounds
+    hardly lower f any more, but the gap is too wide to take that for the end.
     """
 
     lambda_index: int

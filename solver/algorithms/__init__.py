@@ -9,6 +9,7 @@ Whoever runs one goes through `solve_path` here and asks for nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from solver.algorithms import certified, paper
@@ -75,4 +76,6 @@ def solve_path(
         raise ValueError("lambdas must fall, each value once")
     blocks.set_penalty(problem.penalty)
     null = null_model(blocks, problem) if null is None else null
-    yield from algorithm_of(options).solve_path(blocks, problem, lambdas, options, null, start or PathStart(), on_round)
+    start = start or PathStart()
+    start = replace(start, betas=tuple(problem.feasible(beta) for beta in start.betas))
+    yield from algorithm_of(options).solve_path(blocks, problem, lambdas, options, null, start, on_round)

@@ -158,6 +158,31 @@ def test_a_warm_start_ends_at_the_same_minimum() -> None:
     np.testing.assert_allclose(model.coef_, cold.coef_, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "change", [{"positive": True}, {"standardize": True}, {"penalty_factors": np.full(12, np.inf)}]
+)
+def test_a_warm_start_that_is_not_allowed_any_more_is_made_so(change: dict[str, Any]) -> None:
+    """It used to go on for ever: f is infinite at a negative coefficient that may not be one."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 12))
+    X[:, 5] += 100.0
+    y = rng.random(400) < 1 / (1 + np.exp(-(2 * X[:, 0] - X[:, 1] + 1)))
+    model = L1LogisticRegression(0.5, warm_start=True, gap=1e-8).fit(X, y)
+    X[:, 5] = 1.0
+    warm = model.set_params(**change).fit(X, y)
+    cold = L1LogisticRegression(0.5, gap=1e-8, **change).fit(X, y)
+    assert warm.objective_ == pytest.approx(cold.objective_, rel=1e-7)
+
+
+def test_the_paper_s_rounds_that_crawl_are_not_taken_for_the_end() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 10)) + 100.0
+    y = X[:, 0] - X[:, 1] + rng.normal(size=200) > 0
+    with pytest.warns(ConvergenceWarning, match="rounds the relative duality gap is"):
+        model = L1LogisticRegression(1.0, algorithm="paper").fit(X, y)
+    assert not model.converged_
+
+
 def test_penalty_factors_free_and_exclude_features(client: Client) -> None:
     X, y = make_rows()
     factors = np.ones(X.shape[1])
