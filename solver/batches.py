@@ -6,6 +6,8 @@ to a number of bytes; a block with more active columns than that is worked throu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from solver.arrays import Coefficients, Float64, Int64
@@ -13,8 +15,20 @@ from solver.columns import Columns
 from solver.kernels import descent, vectors
 from solver.penalty import Terms
 
-BATCH_BYTES = 1 << 27
-REST = 0.05  # a cycle that moves coefficients by less than this share of what the first one did is the last
+
+@dataclass(frozen=True)
+class BlockDescentTuning:
+    """The constants of coordinate descent in a block. None was measured by itself."""
+
+    # Bytes of columns in one batch: it bounds a worker's memory.
+    batch_bytes: int = 1 << 27
+    # A cycle that moves coefficients by less than this share of the largest move of a cycle is the last one.
+    rest_share: float = 0.05
+    # A feature is active when βⱼ is not 0, or its slope is above this share of its threshold.
+    active_share: float = 0.9
+
+
+BLOCK_DESCENT = BlockDescentTuning()
 
 
 class Batches:
@@ -36,7 +50,7 @@ class Batches:
         if position.size:
             self._waiting.append((position, columns, beta, terms))
             self._bytes += columns.nbytes
-        if self._bytes >= BATCH_BYTES:
+        if self._bytes >= BLOCK_DESCENT.batch_bytes:
             self._descend()
 
     def change(self) -> Coefficients:
@@ -69,5 +83,5 @@ class Batches:
             beta[moved[:count]] += dbeta[:count]
             distance = float(np.abs(dbeta[:count]).sum())
             first = max(first, distance)
-            if distance <= REST * first:
+            if distance <= BLOCK_DESCENT.rest_share * first:
                 return

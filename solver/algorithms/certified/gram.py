@@ -12,18 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.algorithms.certified.store import Gram, Store
+from solver.algorithms.certified.tuning import GRAM_MATRIX, ROUNDING
 from solver.arrays import Float32, Float64, Int64
 from solver.columns import DENSE, ONES
 from solver.kernels import columns as kernels
-
-STRETCH = 4096  # examples multiplied at a time
-NEW_SHARE = 0.25  # of its columns may be new for a Gram matrix to be extended, not formed anew
-CROWDED = 1.4  # times the features wanted: a Gram matrix of more drops the others before it is updated
-WORTH_A_THREAD = 128  # examples that make up for waking a thread
-FRESH = 0.05  # of the change that is allowed may be left out of a fresh Gram matrix
-CHEAP = 10**8  # multiplications, up to which it is formed anew each time, of all examples: there is nothing to save
-UPDATED = 0.1  # the same, of an update
-SIZES = (1e-30, 1e30)  # of columns, in float32
 
 
 def gram_for(store: Store, position: Int64, w: Float64, stale: float, likely: Int64 | None = None) -> Gram:
@@ -31,7 +23,7 @@ def gram_for(store: Store, position: Int64, w: Float64, stale: float, likely: In
 
     likely: these and others that may be wanted soon; they come in with features that must, if they are few.
     """
-    if position.size**2 * w.size <= CHEAP:
+    if position.size**2 * w.size <= GRAM_MATRIX.always_fresh:
         store.gram = Gram(position, weighed(store, position, w), w.copy())
     else:
         store.gram = _brought_up(store, position, w, stale, likely) or _fresh(store, position, w, stale)
@@ -39,7 +31,7 @@ def gram_for(store: Store, position: Int64, w: Float64, stale: float, likely: In
 
 
 def _fresh(store: Store, position: Int64, w: Float64, stale: float) -> Gram:
-    weights = heaviest(w, FRESH * stale * float(w.sum()))
+    weights = heaviest(w, GRAM_MATRIX.fresh_left_out * stale * float(w.sum()))
     return Gram(position, weighed(store, position, weights), weights)
 
 
@@ -52,10 +44,10 @@ def _brought_up(store: Store, position: Int64, w: Float64, stale: float, likely:
     if float(np.abs(change).sum()) <= stale * total:
         change = np.zeros(0)
     else:
-        change = heaviest(change, UPDATED * stale * total)
-        if np.count_nonzero(change) >= np.count_nonzero(heaviest(w, FRESH * stale * total)):
+        change = heaviest(change, GRAM_MATRIX.update_left_out * stale * total)
+        if np.count_nonzero(change) >= np.count_nonzero(heaviest(w, GRAM_MATRIX.fresh_left_out * stale * total)):
             return None
-        if last.position.size > CROWDED * position.size:
+        if last.position.size > GRAM_MATRIX.crowded * position.size:
             kept, likely = np.intersect1d(last.position, position, assume_unique=True), None
             store.gram = Gram(kept, last.of(kept), last.w)
     last = extended(store, position, likely)
@@ -90,7 +82,7 @@ def is_near(store: Store, position: Int64) -> bool:
     if last is None:
         return False
     known = int(np.isin(position, last.position, assume_unique=True).sum())
-    return position.size - known <= NEW_SHARE * last.position.size
+    return position.size - known <= GRAM_MATRIX.max_new_share * last.position.size
 
 
 def extended(store: Store, position: Int64, likely: Int64 | None = None) -> Gram | None:
@@ -110,7 +102,7 @@ def extended(store: Store, position: Int64, likely: Int64 | None = None) -> Gram
         return None
     if likely is not None:
         more = likely[~np.isin(likely, last.position, assume_unique=True)]
-        new = more if more.size <= min(NEW_SHARE * last.position.size, room) else new
+        new = more if more.size <= min(GRAM_MATRIX.max_new_share * last.position.size, room) else new
     both, k = np.concatenate((last.position, new)), last.position.size
     rows = weighed(store, both, last.w, first_row=k)
     G = np.empty((both.size, both.size))
@@ -139,7 +131,7 @@ def weighed(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Fl
     _, lo, hi, _, indices, *_ = arrays
     units = Units.of(store, slots, w)
     chosen, root = np.flatnonzero(w), np.sqrt(np.abs(w) / units.weight).astype(np.float32)
-    nowhere = min(STRETCH, chosen.size)
+    nowhere = min(GRAM_MATRIX.examples_at_a_time, chosen.size)
     place = np.full(w.size, nowhere, np.int32)
 
     def part(begin: int, end: int) -> Float64:
@@ -147,8 +139,8 @@ def weighed(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Fl
         cursor = np.empty(k, np.int64)
         if begin < end:
             kernels.seek(slots, lo, hi, indices, chosen[begin], cursor)
-        for first in range(begin, end, STRETCH):
-            here = chosen[first : min(first + STRETCH, end)]
+        for first in range(begin, end, GRAM_MATRIX.examples_at_a_time):
+            here = chosen[first : min(first + GRAM_MATRIX.examples_at_a_time, end)]
             rising = w[here] > 0.0
             here, more = np.concatenate((here[rising], here[~rising])), int(rising.sum())
             place[here] = np.arange(here.size)
@@ -158,7 +150,7 @@ def weighed(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Fl
                     G += sign * (columns[first_row:] @ columns.T)
         return G
 
-    G, *others = store.threads.map(part, store.threads.even_cuts(chosen.size, WORTH_A_THREAD))
+    G, *others = store.threads.map(part, store.threads.even_cuts(chosen.size, GRAM_MATRIX.examples_per_thread))
     for other in others:
         G += other
     return units.undone(G, first_row)
@@ -191,7 +183,7 @@ class Units:
         mean[dense] = (sums[dense] / total).astype(np.float32)
         spread = np.sqrt(np.maximum(squares - 2.0 * mean * sums + np.square(mean, dtype=float) * total, 0.0) / total)
         uneven = (kinds != ONES) & (spread > 0.0)
-        unit[uneven] = 1.0 / np.clip(spread[uneven], *SIZES)
+        unit[uneven] = 1.0 / np.clip(spread[uneven], *ROUNDING.column_sizes)
         if dense.any() and (w < 0.0).any():
             store.slopes(slots, w, sums)
         return cls(weight, mean, unit, sums, float(w.sum()))

@@ -13,20 +13,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from solver.algorithms.certified.tuning import GRAM_PROBLEM, ROUNDING
 from solver.arrays import Float64, Int64
 from solver.kernels import descent
 from solver.penalty import Terms
-
-CYCLES = 20  # of coordinate descent, before the face is solved exactly
-FACES, WORK = (10, 200), 3e10  # at the most: as many as take so many multiplications, within limits
-SLOW_TURNS, SLOW_GAIN = (
-    2,
-    0.5,
-)  # of both, from which on they are slow, if one gains less than this share of what is left
-SLOW_SHARE = 0.2  # the same, if so many of all faces were left one after another, as coefficients crossed zero
-SPLIT_STEPS, SPLIT_END = 200, 1e-7  # of alternating directions at the most, and a relative step to end with
-ROUNDING = 1e-14  # of the L1 term: a gap below is none
-RELAXED = 1.6  # of the step to a minimum of the quadratic
 
 
 class GramProblem:
@@ -45,14 +35,14 @@ class GramProblem:
         """
         value, turns, crossed, split, most = 0.0, 0, 0, False, self._most_faces()
         for _ in range(most):
-            slow = crossed > SLOW_SHARE * most
+            slow = crossed > GRAM_PROBLEM.sign_change_share * most
             if not crossed:
                 self._cycles(share, least)
                 before, value, gap = value, self.value(), self.gap()
-                if gap <= max(share * -value, least, ROUNDING * self._terms.value(self._beta + self.d)):
+                if gap <= max(share * -value, least, ROUNDING.model_gap * self._terms.value(self._beta + self.d)):
                     return True, gap
                 turns += 1
-                slow = turns > SLOW_TURNS and before - value < SLOW_GAIN * gap
+                slow = turns > GRAM_PROBLEM.slow_turns and before - value < GRAM_PROBLEM.slow_gain * gap
             try:
                 if slow and not split:
                     self._split()
@@ -65,10 +55,10 @@ class GramProblem:
 
     def _cycles(self, share: float, least: float) -> None:
         up, down, _ = self._terms
-        descent.descend_gram(self._G, self._q, self._beta, self.d, up, down, CYCLES, share, least)
+        descent.descend_gram(self._G, self._q, self._beta, self.d, up, down, GRAM_PROBLEM.cycles_per_face, share, least)
 
     def _most_faces(self) -> int:
-        return int(np.clip(WORK / max(self.d.size, 1) ** 3, *FACES))
+        return int(np.clip(GRAM_PROBLEM.face_work / max(self.d.size, 1) ** 3, *GRAM_PROBLEM.face_limits))
 
     def gap(self) -> float:
         """The duality gap: what is left to gain at the most. The dual point is the residual, scaled until q ≤ λ."""
@@ -124,13 +114,13 @@ class GramProblem:
         pull = (self._q + self._G @ now) / unit
         thresholds = Terms(*(array / (rho * unit) for array in self._terms))
         z, u = unit * now, np.zeros(unit.size)
-        for _ in range(SPLIT_STEPS):
+        for _ in range(GRAM_PROBLEM.admm_steps):
             x = cho_solve(factor, pull + rho * (z - u), check_finite=False)
-            target = RELAXED * x + (1.0 - RELAXED) * z + u
+            target = GRAM_PROBLEM.admm_relaxation * x + (1.0 - GRAM_PROBLEM.admm_relaxation) * z + u
             new = thresholds.soft_threshold(target)
             u = target - new
             largest, z = max(np.abs(new - z).max(), np.abs(x - new).max()), new
-            if largest <= SPLIT_END * np.abs(z).max():
+            if largest <= GRAM_PROBLEM.admm_tolerance * np.abs(z).max():
                 break
         self._go_to(z / unit)
 
@@ -156,8 +146,8 @@ class Eliminated:
         self._kept = np.setdiff1d(np.arange(g.size), free)
         own = G[np.ix_(free, free)]
         # Columns that depend on each other, as two constant ones do, share what they explain.
-        self._coupling = np.linalg.lstsq(own, G[np.ix_(free, self._kept)], rcond=1e-12)[0]
-        self._alone = np.linalg.lstsq(own, g[free], rcond=1e-12)[0]
+        self._coupling = np.linalg.lstsq(own, G[np.ix_(free, self._kept)], rcond=ROUNDING.rank)[0]
+        self._alone = np.linalg.lstsq(own, g[free], rcond=ROUNDING.rank)[0]
         self.G = G[np.ix_(self._kept, self._kept)] - G[np.ix_(self._kept, free)] @ self._coupling
         self.g = g[self._kept] - G[np.ix_(self._kept, free)] @ self._alone
         self.energy = max(energy - float(g[free] @ self._alone), 0.0)

@@ -15,28 +15,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from solver.algorithms.certified.gram import gram_for, heaviest, is_near, weighed
 from solver.algorithms.certified.gram_problem import Eliminated, GramProblem
 from solver.algorithms.certified.store import Gram, Store
+from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, PRECONDITIONER, ROUNDING
 from solver.arrays import Float64, Int64
 from solver.columns import DENSE
 from solver.kernels import descent, vectors
 from solver.penalty import Terms
-
-CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
-ITERATIONS = 40  # of conjugate gradients on a face
-LEAST_ITERATIONS = 4  # the same: the first ones gain little even where slow ways are left
-ALONE = 10  # cycles of coordinate descent in a turn where conjugate gradients do not help
-SCALES = (1.0, 0.25, 0.0625)  # of the step along a face, tried in turn
-FAST = 0.1  # a cycle that gains less than this share of the one before leaves nothing for conjugate gradients
-FLAT = 1e-6  # of the curvature that columns would have if none depended on others: less is none
-GRAM_SHARE = 0.01  # there, how much further cycles go on, compared with cycles over columns
-STIFF_ITERATIONS = 8  # of conjugate gradients, that the Gram matrix of the stiffest columns may cost
-STIFF_LEFT = 0.02  # of the weights may be left out of it
-LEAST_STIFF = 20  # of them are worth one
-GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a column in a cycle
-SPARED = 30  # cycles over the columns that a Gram matrix spares
-SPARED_AGAIN = 3  # times as many, where there is one already that has most of the features
-LEAST_OWN = 0.5  # a column's curvature in a Gram matrix, compared with the true one: below, that takes its place
-EXACT = 1e-11  # of a column's curvature: more than float64 loses
-NEAR = 0.9  # a coefficient at zero whose slope is below this share of λ sits out a Newton step
 
 
 @dataclass(frozen=True)
@@ -66,7 +49,7 @@ class Model:
         self.d = np.zeros(at.position.size)
         self._start = at.r.copy()
         self._free = at.terms.free
-        self.chosen = ((at.beta != 0.0) | self._free | at.terms.above(at.g, NEAR)) & (at.h > 0.0)
+        self.chosen = ((at.beta != 0.0) | self._free | at.terms.above(at.g, MODEL.include_share)) & (at.h > 0.0)
         self._order = np.flatnonzero(self.chosen)
         self.cycles = 0
         self.left = 0.0  # what more cycles would gain, if they go on as the last two
@@ -82,7 +65,7 @@ class Model:
         if self._gram_pays():
             return self._by_gram(least, share)
         at, count, slack, total, gain = self._at, self._order.size, np.inf, 0.0, np.inf
-        along, cycles = True, CYCLES
+        along, cycles = True, MODEL.first_cycles
         for turn in range(limit):
             for _ in range(cycles):
                 last = gain
@@ -94,14 +77,14 @@ class Model:
                 if gain <= max(share * total, least):
                     break
             self.left = 2.0 * gain
-            if (turn or gain <= FAST * last) and gain <= max(share * total, least):
+            if (turn or gain <= MODEL.cycles_fast_ratio * last) and gain <= max(share * total, least):
                 return True
             if along:
-                face = self._along_face(share, max(least, 0.1 * share * total))
+                face = self._along_face(share, max(least, MODEL.cg_share * share * total))
                 total += face
                 # Where columns depend on each other, signs change before anything is gained: cycles do better.
                 along = face > gain
-            cycles = 1 if along else ALONE
+            cycles = 1 if along else MODEL.cycles_alone
         return False
 
     def _gram_pays(self) -> bool:
@@ -109,8 +92,10 @@ class Model:
         at, k = self._at, self._order.size
         entries = float(at.store.entries(at.slots[self._order]).sum())
         again = is_near(at.store, at.position[self._order])
-        spared = self._slow_cycles + SPARED * (SPARED_AGAIN if again else 1)
-        return bool(0 < k <= at.store.most_gram and k * k * at.r.size * GRAM_COST < spared * entries)
+        spared = self._slow_cycles + GRAM_CHOICE.cycles_spared * (GRAM_CHOICE.extension_factor if again else 1)
+        return bool(
+            0 < k <= at.store.most_gram and k * k * at.r.size * GRAM_CHOICE.multiplication_cost < spared * entries
+        )
 
     def _by_gram(self, least: float, share: float) -> bool:
         """Minimise the model all but exactly, by its Gram matrix: no pass over the examples."""
@@ -126,7 +111,7 @@ class Model:
         if rest is not None:
             G, g, beta, terms, energy = rest.G, rest.g, beta[rest.kept], terms.of(rest.kept), rest.energy
         problem = GramProblem(G, g, beta, terms, energy)
-        ended, self.left = problem.minimise(GRAM_SHARE * share, GRAM_SHARE * least)
+        ended, self.left = problem.minimise(MODEL.gram_accuracy * share, MODEL.gram_accuracy * least)
         self.d[order] = problem.d if rest is None else rest.step(problem.d)
         self.cycles += 1
         return ended
@@ -139,7 +124,9 @@ class Model:
         G, h = gram.of(wanted), at.h[self._order]
         own = G.diagonal()
         # A feature may have most of its weight where the matrix has none; and rounding must leave no direction flat.
-        np.fill_diagonal(G, np.where(own < LEAST_OWN * h, h, own) + self._ridge(self._order, 1e-6))
+        np.fill_diagonal(
+            G, np.where(own < MODEL.least_curvature_share * h, h, own) + self._ridge(self._order, ROUNDING.gram_ridge)
+        )
         return G
 
     def _ridge(self, chosen: Int64, share: float) -> Float64:
@@ -150,7 +137,7 @@ class Model:
         sums = np.empty(slots.size)
         at.store.slopes(slots, at.w, sums)
         spread = np.maximum(h - sums**2 / float(at.w.sum()), 0.0)
-        return share * spread + EXACT * h
+        return share * spread + ROUNDING.sums_ridge * h
 
     def _along_face(self, share: float, least: float) -> float:
         """Conjugate gradients over the coefficients that are not zero, their signs held; returns the gain.
@@ -164,7 +151,7 @@ class Model:
         before, old, kept = self._value(self.d, at.r), self.d[face], at.r.copy()
         signs = np.sign(at.beta[face] + old)
         step = self._conjugate(face, share, least)
-        for scale in SCALES:
+        for scale in MODEL.face_step_sizes:
             # Coefficients that would change sign stop at zero.
             stays = ((at.beta[face] + old + scale * step) * signs > 0.0) | self._free[face]
             new = np.where(stays, old + scale * step, -at.beta[face])
@@ -186,7 +173,7 @@ class Model:
         residual -= terms.slope_at(now) + terms.l2 * now
         step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
         last = np.inf
-        for k in range(ITERATIONS):
+        for k in range(MODEL.cg_iterations):
             scaled = precondition(residual)
             energy = float(residual @ scaled)
             if energy <= 0.0:
@@ -196,14 +183,16 @@ class Model:
             at.store.slopes(slots, at.w * at.store.product(slots, direction), image)
             image += terms.l2 * direction
             bend = float(direction @ image)
-            if bend <= FLAT * float(direction @ (h * direction)):
+            if bend <= ROUNDING.flat * float(direction @ (h * direction)):
                 break
             alpha = energy / bend
             step += alpha * direction
             residual -= alpha * image
             self.cycles += 1
             total += 0.5 * alpha * energy
-            if k + 1 >= LEAST_ITERATIONS and 0.5 * alpha * energy <= max(0.1 * share * total, least):
+            if k + 1 >= MODEL.cg_least_iterations and 0.5 * alpha * energy <= max(
+                MODEL.cg_share * share * total, least
+            ):
                 break
         return step
 
@@ -216,14 +205,14 @@ class Model:
         at, l2 = self._at, self._at.terms.l2[face]
         h = at.h[face] + l2
         stiff = np.sort(np.argsort(-h, kind="stable")[: self._stiff_count(face)])
-        if stiff.size < LEAST_STIFF:
+        if stiff.size < PRECONDITIONER.least_stiff_columns:
             return lambda residual: residual / h
         scale, last = float(at.w.sum()), at.store.stiff
         if last is None or last.changed(at.position[face[stiff]], at.w / scale):
-            weights = heaviest(at.w / scale, STIFF_LEFT)
+            weights = heaviest(at.w / scale, PRECONDITIONER.weights_left_out)
             G = weighed(at.store, at.position[face[stiff]], weights)
             own = np.maximum(G.diagonal(), at.h[face[stiff]] / scale)
-            np.fill_diagonal(G, own + self._ridge(face[stiff], 1e-5) / scale)  # positive definite
+            np.fill_diagonal(G, own + self._ridge(face[stiff], PRECONDITIONER.stiff_ridge) / scale)  # positive definite
             at.store.stiff = last = Gram(at.position[face[stiff]], G, weights)
         here = np.flatnonzero(np.isin(at.position[face], last.position, assume_unique=True))
         try:
@@ -244,7 +233,9 @@ class Model:
         """As many as have a Gram matrix that costs no more than a few iterations."""
         at = self._at
         entries = float(at.store.entries(at.slots[face]).sum())
-        worth = int(np.sqrt(STIFF_ITERATIONS * 2.0 * entries / (GRAM_COST * at.r.size)))
+        worth = int(
+            np.sqrt(PRECONDITIONER.iterations_worth * 2.0 * entries / (GRAM_CHOICE.multiplication_cost * at.r.size))
+        )
         return min(worth, face.size, at.store.most_gram)
 
     def _value(self, d: Float64, r: Float64) -> float:

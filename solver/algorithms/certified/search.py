@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from solver.algorithms.certified.certificate import Certificate, warn_unless_met
 from solver.algorithms.certified.split import Iterate, SplitRounds
 from solver.algorithms.certified.store import Store
-from solver.algorithms.certified.subspace import VIOLATES, Subspace
+from solver.algorithms.certified.subspace import Subspace
 from solver.algorithms.certified.threads import Threads
+from solver.algorithms.certified.tuning import ACCURACY, ESTIMATE, ROUNDING, STEPPING_STONES, WORKING_SET
 from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Sweep
 from solver.blocks import Blocks
@@ -33,18 +34,6 @@ from solver.path import PathStart
 from solver.problem import Problem
 from solver.records import Log, OnRound, Solution, Stop
 from solver.start import NullModel, free_coordinates, restart, split_intercept
-
-ENTER = 0.8  # a feature joins the first working set of a λ when its slope is above this share of λ
-MOST = 0.5  # where that is more than this share of all features, all of them join
-LIMIT = 1_000_000  # features that one block may propose at a time
-MEMORY_SHARE = 0.25  # of the memory available, for the store, unless a budget is given
-FIRST, NEXT = 0.5, 0.3  # shares of tol that the first and the later searches of a λ may leave on the table
-OUTSIDE = 20.0  # what features outside the working set gain singly, they may gain so much more with the others
-PART_STEPS = 5  # Newton steps over the part of a working set that fits
-PART_SHARE = 0.1  # of tol, which they may leave
-WELL_BEYOND = 0.5  # share of the budget that β's own columns take, from which the search is not tried again
-LEAP = 8.0  # from one λ to the next: where slopes say too little of what is so far away, there are stones on the way
-STONE_SHARE = 0.01  # of f, which the search at such a λ may leave
 
 
 def solve_path(
@@ -97,7 +86,7 @@ class CertifiedSearch:
         # What is not known yet is taken to be as large as a column can be.
         self._nbytes = np.full(problem.coordinates, 8 * problem.examples.n, np.int64)
         memory = options.subspace_memory
-        budget = int(MEMORY_SHARE * psutil.virtual_memory().available) if memory is None else memory
+        budget = int(WORKING_SET.memory_share * psutil.virtual_memory().available) if memory is None else memory
         self._store = Store(problem.examples.n, problem.coordinates, budget, Threads(options.threads))
         self._cut = False  # is the working set less than was wanted?
         self._beyond = budget == 0  # was the last one beyond the budget?
@@ -138,10 +127,10 @@ class CertifiedSearch:
         if working is None or not self._fetch(self._own, working):
             return None
         margins = self._margins()
-        share, dual = FIRST, -np.inf
+        share, dual = ACCURACY.first_share, -np.inf
         while self._fetch(working, working):
             search = self._subspace(lam, working, margins)
-            sweep = self._improve(search, log, *self._asked(share), go_on=share == FIRST)
+            sweep = self._improve(search, log, *self._asked(share), go_on=share == ACCURACY.first_share)
             dual = max(dual, search.f.dual_value(search.dual_margins, sweep.violation))
             new = ~np.isin(sweep.position, working, assume_unique=True)
             certificate = self._certify(search, sweep, new, dual)
@@ -150,8 +139,14 @@ class CertifiedSearch:
             if certificate.met(self._options) or no_way or log.rounds >= self._options.max_rounds:
                 return certificate
             enough = certificate.estimate <= self._options.tol * certificate.objective  # then the gap alone is lacking
-            share = NEXT if new.any() else min(share, NEXT) if enough else 0.1 * share
-            wider = self._affordable(working, sweep, least=0.5)
+            share = (
+                ACCURACY.later_share
+                if new.any()
+                else min(share, ACCURACY.later_share)
+                if enough
+                else ACCURACY.tighten * share
+            )
+            wider = self._affordable(working, sweep, least=WORKING_SET.least_new_share)
             if wider is None:
                 return None
             working = wider
@@ -184,17 +179,17 @@ class CertifiedSearch:
     def _too_far(self, lam: float, entering: Sweep) -> bool:
         """Is λ so far from the last that slopes there let in more features than there can be in a model, or room?"""
         many = entering.position.size > self._problem.examples.n or int(entering.nbytes.sum()) > self._store.budget
-        return many and lam * LEAP < self._last * (1.0 - 1e-9)
+        return many and lam * STEPPING_STONES.max_ratio < self._last * (1.0 - ROUNDING.lambda_ratio)
 
     def _stepping_stone(self, lam: float, log: Log) -> bool:
         """Steps 1 to 3 at a λ on the way to this one, roughly; False where the working set is beyond the budget."""
-        strides = np.ceil(np.log(self._last / lam) / np.log(LEAP) - 1e-9)
+        strides = np.ceil(np.log(self._last / lam) / np.log(STEPPING_STONES.max_ratio) - ROUNDING.lambda_ratio)
         stone = self._last * float((lam / self._last) ** (1.0 / strides))
         working = self._affordable(self._own, self._entering(stone), least=0.0)
         if working is None or not (self._fetch(self._own, working) and self._fetch(working, working)):
             return False
         search = self._subspace(stone, working, self._margins())
-        sweep = self._improve(search, log, STONE_SHARE, np.inf, go_on=True, dual=False)
+        sweep = self._improve(search, log, STEPPING_STONES.stone_tolerance, np.inf, go_on=True, dual=False)
         gap = search.objective - search.f.dual_value(search.margins, sweep.violation)
         log.end(search.objective, self._nonzeros, gap=gap)
         self._passed(stone)
@@ -206,8 +201,8 @@ class CertifiedSearch:
 
     def _entering(self, lam: float) -> Sweep:
         """Features with slopes that come near λ; where these are most of all, all, if there is room."""
-        near = self._sweep(None, lam, ENTER)
-        if near.position.size < MOST * self._nbytes.size:
+        near = self._sweep(None, lam, WORKING_SET.enter_share)
+        if near.position.size < WORKING_SET.take_all_share * self._nbytes.size:
             return near
         everything = self._sweep(None, lam, 0.0)
         return everything if int(everything.nbytes.sum()) <= self._store.budget else near
@@ -219,7 +214,7 @@ class CertifiedSearch:
         log.begin(np.nan)
         margins = restart(self._blocks, self._free, self._beta)
         self._fit_free(margins)
-        sweep = self._sweep(margins, lam, ENTER)
+        sweep = self._sweep(margins, lam, WORKING_SET.enter_share)
         f = self._problem.at(lam, self._beta.position)
         objective = f.value(margins, self._beta.value)
         log.end(objective, self._nonzeros, gap=objective - f.dual_value(margins, sweep.violation))
@@ -242,7 +237,10 @@ class CertifiedSearch:
         """What a search may leave, relative to f: to gain, and of the gap of its working set."""
         if self._options.gap is not None:
             return np.inf, share * self._options.gap
-        return share * self._options.tol, np.inf if share == FIRST else 0.8 * self._options.max_gap
+        return (
+            share * self._options.tol,
+            np.inf if share == ACCURACY.first_share else ACCURACY.max_gap_share * self._options.max_gap,
+        )
 
     def _certify(self, search: Subspace, sweep: Sweep, new: NDArray[np.bool_], dual: float) -> Certificate:
         """The gap of the swept iterate, and what the search left plus what features outside it could gain.
@@ -253,8 +251,8 @@ class CertifiedSearch:
         slopes, terms = sweep.slope[new], self._problem.at(search.lam, sweep.position[new]).terms
         gains = terms.gains(slopes, sweep.curvature[new], np.zeros(slopes.size))
         gap = max(search.objective - dual, 0.0)  # rounding aside, it is
-        reliable = not terms.above(slopes, 1.0 + VIOLATES).any() and not (self._cut and new.any())
-        left = search.remaining + OUTSIDE * float(gains.sum()) if reliable else np.inf
+        reliable = not terms.above(slopes, 1.0 + ESTIMATE.unseen_violation).any() and not (self._cut and new.any())
+        left = search.remaining + ESTIMATE.outside_factor * float(gains.sum()) if reliable else np.inf
         return Certificate(search.objective, gap, min(gap, left))
 
     def _margins(self) -> Float64:
@@ -293,7 +291,7 @@ class CertifiedSearch:
 
     def _sweep(self, margins: Float64 | None, lam: float, share: float) -> Sweep:
         """One sweep over all blocks; positions count over all of them."""
-        found = self._blocks.sweep(margins, lam, share, LIMIT)
+        found = self._blocks.sweep(margins, lam, share, WORKING_SET.max_proposed)
         self._swept = True
         self._nbytes[found.position] = found.nbytes
         return found
@@ -303,7 +301,7 @@ class CertifiedSearch:
     def _well_beyond(self) -> bool:
         """Is it clear from the last λ that the search over everything has no room?"""
         own = int(self._nbytes[self._beta.position].sum())
-        return self._beyond and own >= WELL_BEYOND * self._store.budget
+        return self._beyond and own >= WORKING_SET.skip_search_share * self._store.budget
 
     def _split_rounds(self, lam: float, log: Log) -> Certificate:
         """Rounds split by feature, with the subspace search over what fits."""
@@ -326,7 +324,7 @@ class CertifiedSearch:
         chosen = np.union1d(chosen, self._free.position)
         held, margins = at.beta.apart_from(chosen), at.margins.copy()
         search = Subspace(self._problem, self._free, self._store, lam, chosen, at.beta.among(chosen), margins)
-        search.minimise(PART_SHARE * self._options.tol, np.inf, PART_STEPS, dual=False)
+        search.minimise(ACCURACY.part_share * self._options.tol, np.inf, ACCURACY.part_steps, dual=False)
         penalty = self._problem.at(lam, held.position).terms.value(held.value)
         return Iterate(held.merged(search.coefficients), margins, search.objective + penalty)
 

@@ -14,16 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.algorithms.certified.tuning import SPAN
 from solver.arrays import Float64
 from solver.problem import Objective
 
-SMOOTHING = (1e-1, 1e-2, 1e-3)  # ε, relative to how far a coefficient moves
-STEPS = 3  # Newton steps for each
-STRIDES = 2.0 ** -np.arange(7.0)
-STRIP = 65_536  # examples
-REACH = 1e4  # times a direction's length, at the most: past it, rounding in its margins shows in those of the result
-# Of a direction's own curvature, so that directions which say the same do no harm: the first that keeps within reach.
-RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
+STEP_SIZES = np.array(SPAN.span_step_sizes)
 
 
 @dataclass(frozen=True)
@@ -40,8 +35,8 @@ class Span:
         """c, and f there; `objective` is f at c = 0."""
         c = np.zeros(len(self.D))
         reach = np.abs(self.B).sum(axis=0)
-        for smoothing in SMOOTHING:
-            for _ in range(STEPS):
+        for smoothing in SPAN.smoothing:
+            for _ in range(SPAN.span_newton_steps):
                 step = self._newton(c, smoothing * reach)
                 if step is None:
                     return c, objective
@@ -63,25 +58,25 @@ class Span:
         H = self._curvature(working[1]) + (self.B * (l1 * (epsilon**2 / root**3) + l2)) @ self.B.T
         scale = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
         H, slope = H / np.outer(scale, scale), slope / scale
-        steps = (_solved(H, slope, ridge) for ridge in RIDGES)
-        within = (-step / scale for step in steps if (np.abs(c - step / scale) <= REACH).all())
+        steps = (_solved(H, slope, ridge) for ridge in SPAN.ridges)
+        within = (-step / scale for step in steps if (np.abs(c - step / scale) <= SPAN.max_coordinate).all())
         return next(within, None)
 
     def _curvature(self, w: Float64) -> Float64:
         """D W Dᵀ, a strip of examples at a time: D is as large as anything here."""
         H = np.zeros((len(self.D), len(self.D)))
-        for first in range(0, w.size, STRIP):
-            here = slice(first, first + STRIP)
+        for first in range(0, w.size, SPAN.span_examples):
+            here = slice(first, first + SPAN.span_examples)
             H += (self.D[:, here] * w[here]) @ self.D[:, here].T
         return H
 
     def _search(self, c: Float64, step: Float64) -> tuple[float, float]:
         """The best of a few step sizes, and f there."""
-        values = self.f.examples.values_along(self.margins + c @ self.D, step @ self.D, STRIDES)
+        values = self.f.examples.values_along(self.margins + c @ self.D, step @ self.D, STEP_SIZES)
         start, along = self.beta + c @ self.B, step @ self.B
-        values += [self.f.terms.value(start + stride * along) for stride in STRIDES]
+        values += [self.f.terms.value(start + stride * along) for stride in STEP_SIZES]
         best = int(np.argmin(values))
-        return float(STRIDES[best]), float(values[best])
+        return float(STEP_SIZES[best]), float(values[best])
 
 
 def _solved(H: Float64, slope: Float64, ridge: float) -> Float64:

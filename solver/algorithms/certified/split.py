@@ -20,6 +20,7 @@ import numpy as np
 
 from solver.algorithms.certified.certificate import Certificate
 from solver.algorithms.certified.span import Span
+from solver.algorithms.certified.tuning import ROUNDING, SPLIT_ROUNDS
 from solver.arrays import Coefficients, Float64
 from solver.block import Descent, Sweep
 from solver.blocks import Blocks
@@ -30,17 +31,6 @@ from solver.options import DefaultOptions, SolverOptions
 from solver.problem import Problem
 from solver.records import Log
 from solver.start import restart
-
-CYCLES, MOST_CYCLES = 4, 32  # in each block, at first and at the most
-LAST_STEPS, LEAST_STEPS = 32, 8  # of the span: the last ones, fewer where these would take more than
-STEPS_BYTES = 1 << 28  # of the driver's memory
-BLOCK_DIRECTIONS = 4  # of the span; neighbouring blocks share a direction where there are more of them
-HARDLY = 0.1  # α = 1 alone, which keeps zeros exact, is taken where it costs at most this share of the round's gain
-WINDOW = 5  # rounds over which their pace is measured
-SAFETY = 60.0  # what is left may be so much more than it seems
-SLOWEST = 0.99  # rounds are taken to gain at least this factor on each other, when extrapolated
-STUCK = 3  # rounds without a decrease, after which there is no way on
-ROUNDING = 1e-14  # a relative rise of f that is no rise
 
 _PAPER = SolverOptions.paper()
 
@@ -76,8 +66,14 @@ class SplitRounds:
         self._blocks, self._problem, self._free, self._lam = blocks, problem, free, lam
         self._search_part = search_part
         self._pace = Pace()
-        self._cycles, self._dual = CYCLES, -np.inf
-        kept = int(np.clip(STEPS_BYTES // (8 * problem.examples.n), LEAST_STEPS, LAST_STEPS))
+        self._cycles, self._dual = SPLIT_ROUNDS.block_cycles, -np.inf
+        kept = int(
+            np.clip(
+                SPLIT_ROUNDS.span_steps_bytes // (8 * problem.examples.n),
+                SPLIT_ROUNDS.least_span_steps,
+                SPLIT_ROUNDS.max_span_steps,
+            )
+        )
         self._steps: deque[Move] = deque(maxlen=kept)
         self._last = False  # is all done but for zeros that are nearly zero? Then a round more, without step 3
         self._plain: Iterate | None = None  # after the second step of a round, if its zeros are exact
@@ -101,7 +97,7 @@ class SplitRounds:
                     certificate, self.at, self._last = self._certify(plain, remaining), plain, True
             log.end(self.at.objective, self._nonzeros, alpha=alpha, gap=certificate.gap)
             stuck = stuck + 1 if gain <= 0.0 else 0
-            if (met and self._last) or stuck == STUCK or log.rounds >= options.max_rounds:
+            if (met and self._last) or stuck == SPLIT_ROUNDS.stuck_rounds or log.rounds >= options.max_rounds:
                 return certificate
             self._last = met
 
@@ -143,7 +139,7 @@ class SplitRounds:
         own, layout = self.at.beta.apart_from(self._free.position), self._blocks.layout
         blocks = len(layout.starts) - 1
         answers: list[Descent] = []
-        moves: list[list[Move]] = [[] for _ in range(min(BLOCK_DIRECTIONS, blocks))]
+        moves: list[list[Move]] = [[] for _ in range(min(SPLIT_ROUNDS.block_directions, blocks))]
         for k, answer in enumerate(self._blocks.descend(self.at.margins, own, self._lam, _PAPER.nu, self._cycles)):
             dbeta = Coefficients(answer.dbeta.position + layout.starts[k], answer.dbeta.value)
             group = moves[k * len(moves) // blocks]
@@ -162,7 +158,9 @@ class SplitRounds:
         f, beta = self._problem.at(self._lam, space), self.at.beta.on(space)
         moving = Direction(local, direction.dmargins, 0.0)
         found = line_search(Ray(f, self.at.margins, beta, f.terms.value(beta), moving), before, _PAPER)
-        if found.at_one - found.objective <= max(HARDLY * (before - found.objective), ROUNDING * before):
+        if found.at_one - found.objective <= max(
+            SPLIT_ROUNDS.full_step_share * (before - found.objective), ROUNDING.objective * before
+        ):
             found = Found(1.0, found.at_one, found.at_one, found.descent)
         self._move(direction.dbeta, direction.dmargins, found.alpha, found.objective)
         return found
@@ -175,9 +173,9 @@ class SplitRounds:
 
     def _adapt(self, found: Found) -> None:
         """More cycles while the blocks' directions add up well, fewer where they get into each other's way."""
-        if found.alpha >= 0.9:
-            self._cycles = min(2 * self._cycles, MOST_CYCLES)
-        elif found.alpha < 0.5:
+        if found.alpha >= SPLIT_ROUNDS.double_cycles_from:
+            self._cycles = min(2 * self._cycles, SPLIT_ROUNDS.max_block_cycles)
+        elif found.alpha < SPLIT_ROUNDS.halve_cycles_below:
             self._cycles = max(self._cycles // 2, 1)
 
     def _widen(self, moves: Sequence[Move], gained: float) -> None:
@@ -191,7 +189,7 @@ class SplitRounds:
         keeping = [move for move in directions if np.isin(move[0].position, self.at.beta.position).all()]
         for span in (directions, keeping) if len(keeping) < len(directions) else (directions,):
             before = self.at.objective
-            if span and self._search_span(span, least=HARDLY * gained):
+            if span and self._search_span(span, least=SPLIT_ROUNDS.span_gain_share * gained):
                 gained += before - self.at.objective
 
     def _search_span(self, directions: Sequence[Move], least: float) -> bool:
@@ -230,9 +228,13 @@ class Pace:
         self._gains: list[float] = []
 
     def add(self, gain: float) -> float:
-        self._gains = [*self._gains[-WINDOW:], max(gain, 0.0)]
+        self._gains = [*self._gains[-SPLIT_ROUNDS.pace_rounds :], max(gain, 0.0)]
         if len(self._gains) < 3:
             return np.inf
         earlier, rounds = self._gains[0], len(self._gains) - 1
-        pace = min((max(self._gains[-3:]) / earlier) ** (1.0 / rounds), SLOWEST) if earlier > 0.0 else 0.0
-        return SAFETY * max(self._gains[-WINDOW:]) * max(pace / (1.0 - pace), 1.0)
+        pace = (
+            min((max(self._gains[-3:]) / earlier) ** (1.0 / rounds), SPLIT_ROUNDS.slowest_round_pace)
+            if earlier > 0.0
+            else 0.0
+        )
+        return SPLIT_ROUNDS.pace_safety * max(self._gains[-SPLIT_ROUNDS.pace_rounds :]) * max(pace / (1.0 - pace), 1.0)

@@ -12,14 +12,10 @@ from typing import Any
 import numpy as np
 
 from solver.algorithms.certified.threads import Threads
+from solver.algorithms.certified.tuning import GRAM_MATRIX, PRECONDITIONER, STORE
 from solver.arrays import Float64, Int64, UInt8
 from solver.columns import DENSE, VALUED, ColumnArrays, Columns, read_only
 from solver.kernels import columns as kernels
-
-WORTH_A_THREAD = 100_000  # entries of columns that make up for waking a thread
-# Columns in a Gram matrix, at the most: between these, as many as take no more than the budget again.
-LEAST_GRAM, MOST_GRAM = 256, 3000
-GRAM_BYTES = 6 * 8  # that an entry takes while it is formed
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,10 @@ class Gram:
     def changed(self, position: Int64, w: Float64) -> bool:
         """Are most of these features unknown here, or have the weights' proportions changed a lot?"""
         known = np.isin(position, self.position, assume_unique=True).mean()
-        return bool(known < 0.5 or float(np.abs(w - self.w).sum()) > 0.5)
+        return bool(
+            known < PRECONDITIONER.least_known_share
+            or float(np.abs(w - self.w).sum()) > PRECONDITIONER.max_weights_change
+        )
 
 
 class Store:
@@ -46,7 +45,9 @@ class Store:
 
     def __init__(self, n: int, p: int, budget: int, threads: Threads | None = None) -> None:
         self.n, self.budget, self.threads = n, budget, threads or Threads()
-        self.most_gram = int(np.clip((budget / GRAM_BYTES) ** 0.5, LEAST_GRAM, MOST_GRAM))
+        self.most_gram = int(
+            np.clip((budget / GRAM_MATRIX.bytes_per_entry) ** 0.5, GRAM_MATRIX.least_columns, GRAM_MATRIX.max_columns)
+        )
         self._slot = np.full(p, -1, np.int32)
         self._position: Int64 = np.empty(0, np.int64)
         self.gram: Gram | None = None  # the last one formed, which may serve again
@@ -123,7 +124,7 @@ class Store:
         def part(lo: int, hi: int) -> None:
             kernels.sums(slots[lo:hi], *arrays, r, w, g[lo:hi], h[lo:hi])
 
-        self.threads.map(part, self._cuts(slots, WORTH_A_THREAD))
+        self.threads.map(part, self._cuts(slots, STORE.entries_per_thread))
 
     def slopes(self, slots: Int64, r: Float64, g: Float64) -> None:
         """g = Xᵀr of the columns at these slots."""
@@ -132,11 +133,13 @@ class Store:
         def part(lo: int, hi: int) -> None:
             kernels.slopes(slots[lo:hi], *arrays, r, g[lo:hi])
 
-        self.threads.map(part, self._cuts(slots, WORTH_A_THREAD))
+        self.threads.map(part, self._cuts(slots, STORE.entries_per_thread))
 
     def entries(self, slots: Int64) -> Int64:
         """How much work each of these columns is, in entries of a list."""
-        return np.where(self._kind[slots] == DENSE, self.n // 4, self._hi[slots] - self._lo[slots])
+        return np.where(
+            self._kind[slots] == DENSE, self.n // STORE.dense_values_per_entry, self._hi[slots] - self._lo[slots]
+        )
 
     def product(self, slots: Int64, d: Float64) -> Float64:
         """Xd over the columns at these slots."""
@@ -148,7 +151,7 @@ class Store:
             return out
 
         # Each part has a vector of its own, which must be worth adding up.
-        first, *others = self.threads.map(part, self._cuts(slots, max(WORTH_A_THREAD, self.n // 2)))
+        first, *others = self.threads.map(part, self._cuts(slots, max(STORE.entries_per_thread, self.n // 2)))
         for other in others:
             first += other
         return first

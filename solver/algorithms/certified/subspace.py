@@ -14,6 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 from solver.algorithms.certified.quadratic import Model, Quadratic
 from solver.algorithms.certified.store import Store
+from solver.algorithms.certified.tuning import DUAL_POINT, ESTIMATE, NEWTON, ROUNDING
 from solver.arrays import Coefficients, Float64, Int64
 from solver.free import FreeCoordinates
 from solver.kernels import vectors
@@ -21,32 +22,6 @@ from solver.linesearch import Direction, Found, Ray, line_search
 from solver.options import SolverOptions
 from solver.penalty import Terms
 from solver.problem import Problem
-
-DUAL_STEPS = 4  # towards a better dual point, at the most
-DUAL_GAP = 8e-3  # where no gap is asked for, a dual point good enough for this one is looked for all the same
-DUAL_TURNS = 4  # of cycles and conjugate gradients, for each
-DUAL_STALE = 0.5  # for that, a Gram matrix will do whose weights are off by so much, relatively
-DUAL_SHARE = 0.01  # a cycle that gains less than this share of the total is the last of a step
-WIDE = 0.2  # a gap above this is left to one more Newton step, where steps close in fast
-FAST = 0.1  # which they do when one gains less than this share of the one before
-STALE = 0.15  # relative change of the weights up to which a Gram matrix is used again
-FINE_STALE = 0.02  # the same, once only the gap is left to close
-LEAST_STALE = 1e-4  # the same, at the least
-SLOW = 0.3  # Newton steps that gain on each other by less are waiting for a better Gram matrix
-STEADY = 0.2  # if the weights changed by less than this, relatively: else it is f that bends, and the next model helps
-TURNS = 3  # of both, on one quadratic model: at first more are better spent on the next model
-MOST_TURNS = 10  # once steps of full length say that the model holds
-SHARE = 0.1  # a cycle that lowers the model by less than this share of the best one is the last
-FINE_SHARE = 0.01  # the same, once only the gap is left to close
-LEAST_WEIGHT = 1e-10  # w is held above this, so that examples far on one side leave the model bounded
-LEAST_LEFT = 0.25  # of the last step's gain is taken to be left after it, however fast steps are closing in
-LEFT_BY_CYCLES = 2.0  # the same where cycles found the step, not a Gram matrix: they stop short of slow ways
-LEAST_GAIN = 0.01  # of what a search may leave: cycles that gain less end a step
-SAFETY = 2.0  # what is left may be so much more than it seems
-OFF = 0.05  # and so much more again for each such share by which the Gram matrix's weights are off: it hides slow ways
-VIOLATES = 0.02  # a feature that no model had violates, when its slope is so far above λ, relatively
-SLOWEST = 0.95  # Newton steps are taken to gain at least this factor on each other, when extrapolated
-ROUNDING = 1e-14  # a relative rise of f that is no rise
 
 _SEARCH = SolverOptions()
 
@@ -103,7 +78,9 @@ class Subspace:
         if d.any():
             self._move(d)
 
-    def minimise(self, enough: float, max_gap: float, limit: int = 100, *, dual: bool = True) -> None:
+    def minimise(
+        self, enough: float, max_gap: float, limit: int = NEWTON.max_newton_steps, *, dual: bool = True
+    ) -> None:
         """Newton steps until `remaining`, what is left to gain, and the gap of the working set are small enough.
 
         Both limits are relative to f as it falls. dual: look for a good dual point even where no gap is asked for.
@@ -112,19 +89,19 @@ class Subspace:
         """
         with _blas().limit(limits=1, user_api="blas"):
             self._minimise(enough, max_gap, limit)
-            if dual and max_gap > DUAL_GAP:  # it was not looked at
+            if dual and max_gap > DUAL_POINT.default_gap:  # it was not looked at
                 if not self._expanded:
                     self._expand()
                 if self._step_closes():
-                    self._newton_step(0.0, STALE, fine=True)
+                    self._newton_step(0.0, NEWTON.stale_weights, fine=True)
                     self._expand()
-                self.close_gap(DUAL_GAP)
+                self.close_gap(DUAL_POINT.default_gap)
             elif not self._expanded:
                 self._fit_free()
 
     def _minimise(self, enough: float, max_gap: float, limit: int) -> None:
         self._gains = gains = list[float]()
-        self._cap, stale = TURNS, STALE
+        self._cap, stale = NEWTON.turns, NEWTON.stale_weights
         for _ in range(limit):
             self._expand()
             possible, asked = self._possible(), enough * self.objective
@@ -137,15 +114,18 @@ class Subspace:
                 self.remaining = max(self.remaining, possible)
                 return
             before = self.objective
-            if len(gains) > 1 and gains[-1] > SLOW * gains[-2] and self._turned < STEADY:
-                stale = max(0.1 * stale, LEAST_STALE)
+            if len(gains) > 1 and gains[-1] > NEWTON.slow_ratio * gains[-2] and self._turned < NEWTON.steady_weights:
+                stale = max(NEWTON.stale_weights_shrink * stale, NEWTON.stale_weights_least)
                 self._slow_cycles += self._last_cycles
             if not self._newton_step(asked, stale, fine=self.remaining <= asked and not anew):
                 self.remaining, self.stuck = np.inf, True  # nothing is known of what is left but the gap
                 return
             gains.append(before - self.objective)
-            left = extrapolated(gains, LEAST_LEFT if self._by_gram else LEFT_BY_CYCLES)
-            self.remaining = max(SAFETY * (1.0 + self._off / OFF) * left, 2.0 * self._left)
+            left = extrapolated(gains, ESTIMATE.least_left_by_gram if self._by_gram else ESTIMATE.least_left_by_cycles)
+            self.remaining = max(
+                ESTIMATE.newton_safety * (1.0 + self._off / ESTIMATE.weight_error) * left,
+                ESTIMATE.model_gap_factor * self._left,
+            )
 
     def _step_closes(self) -> bool:
         """Would one more Newton step close the gap at less cost than steps towards a better dual point?
@@ -154,8 +134,8 @@ class Subspace:
         no cost for f.
         """
         last = self._gains[-2:]
-        fast = len(last) == 2 and 0.0 < last[1] <= FAST * last[0] and not self._by_gram
-        return fast and self._gap_from(self.margins, self.g) > WIDE * self.objective
+        fast = len(last) == 2 and 0.0 < last[1] <= NEWTON.fast_ratio * last[0] and not self._by_gram
+        return fast and self._gap_from(self.margins, self.g) > NEWTON.wide_gap * self.objective
 
     def close_gap(self, asked: float) -> float:
         """The duality gap of the problem restricted to the working set; `dual_margins` is where its dual point is from.
@@ -166,8 +146,8 @@ class Subspace:
         price of second order instead: there, Newton steps close the gap.
         """
         self.dual_margins, g = self.margins, self.g
-        best, level = self._gap_from(self.margins, g), 1.0 + min(0.5 * asked, 1e-2)
-        for _ in range(0 if self.f.terms.is_ridged else DUAL_STEPS):
+        best, level = self._gap_from(self.margins, g), 1.0 + min(DUAL_POINT.slack_share * asked, DUAL_POINT.max_slack)
+        for _ in range(0 if self.f.terms.is_ridged else DUAL_POINT.max_projections):
             if best <= asked * self.objective:
                 break
             margins = self._less_violating(g, level)
@@ -188,9 +168,11 @@ class Subspace:
         self._examples.residuals(self.dual_margins, working)
         terms = Terms(*(level * array for array in self.f.terms))
         model = Model(
-            self._quadratic(np.zeros(self.position.size), terms, working[0], g), DUAL_STALE, self._slow_cycles
+            self._quadratic(np.zeros(self.position.size), terms, working[0], g),
+            DUAL_POINT.projection_stale_weights,
+            self._slow_cycles,
         )
-        model.descend(DUAL_TURNS, 0.0, DUAL_SHARE)
+        model.descend(DUAL_POINT.projection_turns, 0.0, DUAL_POINT.projection_cycle_share)
         chosen = np.flatnonzero(model.d)
         return self.dual_margins + self.store.product(self.slots[chosen], model.d[chosen])
 
@@ -211,7 +193,7 @@ class Subspace:
         self._fit_free()
         self._expanded = True
         before = self.w.copy()
-        self._examples.residuals(self.margins, self._working, LEAST_WEIGHT)
+        self._examples.residuals(self.margins, self._working, ROUNDING.least_weight)
         self.r[:], self.w[:] = self._working
         self._turned = float(np.abs(self.w - before).sum()) / float(self.w.sum())
         self.store.sums(self.slots, self.r, self.w, self.g, self.h)
@@ -229,20 +211,22 @@ class Subspace:
 
     def _violated_anew(self) -> bool:
         """Does a feature violate its threshold that the last model left out? Single gains say little of it."""
-        return bool((self.f.terms.above(self.g, 1.0 + VIOLATES) & ~self._modelled).any())
+        return bool((self.f.terms.above(self.g, 1.0 + ESTIMATE.unseen_violation) & ~self._modelled).any())
 
     def _newton_step(self, enough: float, stale: float, *, fine: bool) -> bool:
         """Minimise the model roughly, search along the step, make it; False where there is none."""
         self.steps += 1
         quadratic = self._quadratic(self.beta, self.f.terms, self.r, self.g)
-        model = Model(quadratic, min(stale, FINE_STALE) if fine else stale, self._slow_cycles)
-        ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (LEAST_GAIN * enough, SHARE)))
+        model = Model(quadratic, min(stale, NEWTON.stale_weights_fine) if fine else stale, self._slow_cycles)
+        ended = model.descend(
+            self._cap, *((0.0, NEWTON.cycle_share_fine) if fine else (NEWTON.least_gain * enough, NEWTON.cycle_share))
+        )
         self._last_cycles = model.cycles
         self.cycles += model.cycles
         self._left, self._off, self._modelled, self._by_gram = model.left, model.off, model.chosen, model.by_gram
         alpha = self._move(model.d)
         if alpha == 1.0 and not ended:
-            self._cap = min(2 * self._cap, MOST_TURNS)
+            self._cap = min(2 * self._cap, NEWTON.max_turns)
         return alpha > 0.0
 
     def _move(self, d: Float64) -> float:
@@ -254,7 +238,7 @@ class Subspace:
         found = line_search(ray, self.objective, _SEARCH)
         if found.alpha == 0.0:
             # Near the optimum f no longer shows what a step gains, where the slopes, and so the gap, still do.
-            if not found.at_one <= self.objective * (1.0 + ROUNDING):
+            if not found.at_one <= self.objective * (1.0 + ROUNDING.objective):
                 return 0.0
             found = Found(1.0, found.at_one, found.at_one, found.descent)
         vectors.move_coefficients(self.beta, found.alpha, *step)
@@ -265,6 +249,6 @@ class Subspace:
 
 def extrapolated(gains: list[float], least: float) -> float:
     """What further steps would gain, at the slower of the last two paces: `least` times the last gain, or more."""
-    paces = [min(b / a, SLOWEST) if a > 0.0 else 0.0 for a, b in pairwise(gains[-3:])]
-    pace = max(paces, default=0.5)
+    paces = [min(b / a, ESTIMATE.slowest_newton_pace) if a > 0.0 else 0.0 for a, b in pairwise(gains[-3:])]
+    pace = max(paces, default=ESTIMATE.first_newton_pace)
     return gains[-1] * max(pace / (1.0 - pace), least)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from scipy import sparse
 
 from solver import Columns, Examples
 from solver.algorithms.certified import gram, quadratic
-from solver.algorithms.certified.gram import NEW_SHARE, extended, gram_for, heaviest, weighed
+from solver.algorithms.certified.gram import extended, gram_for, heaviest, weighed
 from solver.algorithms.certified.quadratic import Model
 from solver.algorithms.certified.store import Store
+from solver.algorithms.certified.tuning import GRAM_MATRIX, PRECONDITIONER
 from tests.solver.plain import subspace
 
 
@@ -41,7 +43,7 @@ def mixed(n: int = 300, p: int = 20, seed: int = 0) -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gram, "CHEAP", 0)
+    monkeypatch.setattr(gram, "GRAM_MATRIX", replace(GRAM_MATRIX, always_fresh=0))
 
 
 def close(found: Any, X: Any, position: Any, w: Any) -> None:
@@ -121,7 +123,7 @@ def test_it_is_extended_by_few_features_only() -> None:
     store = filled_store(X)
     assert extended(store, np.arange(3)) is None
     gram_for(store, np.arange(2, 18), w, 0.1)
-    many = np.arange(int(2 + 16 + NEW_SHARE * 16) + 1)
+    many = np.arange(int(2 + 16 + GRAM_MATRIX.max_new_share * 16) + 1)
     assert extended(store, many) is None
     found = extended(store, np.array([0, 3, 18]))
     assert found is not None
@@ -196,7 +198,7 @@ def test_a_feature_of_light_examples_alone_spoils_no_step() -> None:
 
 
 def test_a_cheap_one_is_formed_anew_of_all_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gram, "CHEAP", 10**8)
+    monkeypatch.setattr(gram, "GRAM_MATRIX", GRAM_MATRIX)
     X, w = mixed(), np.linspace(0.0, 1.0, 300)
     store, position = filled_store(X), np.arange(19)
     for weights in (w, 1.001 * w, w[::-1].copy()):
@@ -219,7 +221,7 @@ def test_a_model_of_more_columns_than_that_does_without(monkeypatch: pytest.Monk
 
     store = filled_store(mixed())
     store.most_gram = most
-    monkeypatch.setattr(quadratic, "LEAST_STIFF", 2)
+    monkeypatch.setattr(quadratic, "PRECONDITIONER", replace(PRECONDITIONER, least_stiff_columns=2))
     monkeypatch.setattr(gram, "weighed", formed)
     monkeypatch.setattr(quadratic, "weighed", formed)
     examples = Examples.of(np.where(np.arange(300) % 3, 1, -1))
