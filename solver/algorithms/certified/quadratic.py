@@ -49,12 +49,12 @@ class Model:
         self.d = np.zeros(at.position.size)
         self._start = at.r.copy()
         self._free = at.terms.free
-        self.chosen = ((at.beta != 0.0) | self._free | at.terms.above(at.g, MODEL.include_share)) & (at.h > 0.0)
-        self._order = np.flatnonzero(self.chosen)
+        self.included = ((at.beta != 0.0) | self._free | at.terms.above(at.g, MODEL.include_share)) & (at.h > 0.0)
+        self._order = np.flatnonzero(self.included)
         self.cycles = 0
-        self.left = 0.0  # what more cycles would gain, if they go on as the last two
-        self.by_gram = False
-        self.off = 0.0  # the relative distance of the weights that the Gram matrix stands for
+        self.remaining = 0.0  # what more cycles would gain, if they go on as the last two
+        self.used_gram = False
+        self.weight_error = 0.0  # the relative distance of the weights that the Gram matrix stands for
 
     def descend(self, limit: int, least: float, share: float) -> bool:
         """Cycles of coordinate descent find the face, conjugate gradients go along it, by turns.
@@ -76,7 +76,7 @@ class Model:
                 total += gain
                 if gain <= max(share * total, least):
                     break
-            self.left = 2.0 * gain
+            self.remaining = 2.0 * gain
             if (turn or gain <= MODEL.cycles_fast_ratio * last) and gain <= max(share * total, least):
                 return True
             if along:
@@ -99,7 +99,7 @@ class Model:
 
     def _by_gram(self, least: float, share: float) -> bool:
         """Minimise the model all but exactly, by its Gram matrix: no pass over the examples."""
-        self.by_gram = True
+        self.used_gram = True
         at, order, G = self._at, self._order, self._gram()
         beta, terms, g = at.beta[order], at.terms.of(order), at.g[order]
         energy = vectors.energy(at.r, at.w)
@@ -111,7 +111,7 @@ class Model:
         if rest is not None:
             G, g, beta, terms, energy = rest.G, rest.g, beta[rest.kept], terms.of(rest.kept), rest.energy
         problem = GramProblem(G, g, beta, terms, energy)
-        ended, self.left = problem.minimise(MODEL.gram_accuracy * share, MODEL.gram_accuracy * least)
+        ended, self.remaining = problem.minimise(MODEL.gram_accuracy * share, MODEL.gram_accuracy * least)
         self.d[order] = problem.d if rest is None else rest.step(problem.d)
         self.cycles += 1
         return ended
@@ -120,7 +120,7 @@ class Model:
         """XᵀWX over the order, for weights that are nearly the model's."""
         at, wanted = self._at, self._at.position[self._order]
         gram = gram_for(at.store, wanted, at.w, self._stale, at.position)
-        self.off = float(np.abs(at.w - gram.w).sum()) / float(at.w.sum())
+        self.weight_error = float(np.abs(at.w - gram.w).sum()) / float(at.w.sum())
         G, h = gram.of(wanted), at.h[self._order]
         own = G.diagonal()
         # A feature may have most of its weight where the matrix has none; and rounding must leave no direction flat.
@@ -145,7 +145,7 @@ class Model:
         Unpenalised ones have no sign to hold.
         """
         at = self._at
-        face = np.flatnonzero((at.beta + self.d != 0.0) | (self._free & self.chosen))
+        face = np.flatnonzero((at.beta + self.d != 0.0) | (self._free & self.included))
         if face.size < 2:
             return 0.0
         before, old, kept = self._value(self.d, at.r), self.d[face], at.r.copy()

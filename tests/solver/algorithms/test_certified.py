@@ -509,7 +509,7 @@ def test_a_path_goes_on_in_log_lambda_and_never_uphill(monkeypatch: pytest.Monke
     examples = Examples.of(np.where(X[:, 0] > 0, 1, -1))
     optima = best(X, examples, 16)
     steps, moved = list[int](), list[tuple[float, float]]()
-    minimise, go_on = Subspace.minimise, Subspace.go_on
+    minimise, extrapolate_start = Subspace.minimise, Subspace.extrapolate_start
 
     def counted(self: Subspace, *args: Any, **named: Any) -> None:
         minimise(self, *args, **named)
@@ -517,19 +517,19 @@ def test_a_path_goes_on_in_log_lambda_and_never_uphill(monkeypatch: pytest.Monke
 
     def watched(self: Subspace, before: Any, times: float) -> None:
         start, signs = self.objective, np.sign(self.beta)
-        go_on(self, before, times)
+        extrapolate_start(self, before, times)
         assert (np.sign(self.beta) * signs >= 0).all()
         assert not self.beta[signs == 0].any()
         moved.append((start, self.objective))
 
     monkeypatch.setattr(Subspace, "minimise", counted)
-    monkeypatch.setattr(Subspace, "go_on", watched)
+    monkeypatch.setattr(Subspace, "extrapolate_start", watched)
     within(path(X, examples, length=16), optima)
     assert len(moved) == 14
     assert all(after <= start for start, after in moved)
     assert moved[-1][1] - optima[-1] < 0.1 * (moved[-1][0] - optima[-1])
     with_it = sum(steps)
     steps.clear()
-    monkeypatch.setattr(Subspace, "go_on", lambda *_: None)
+    monkeypatch.setattr(Subspace, "extrapolate_start", lambda *_: None)
     within(path(X, examples, length=16), optima)
     assert with_it < 0.8 * sum(steps)
