@@ -46,7 +46,7 @@ class Model:
     """A quadratic, minimised roughly by its Gram matrix, or by cycles and conjugate gradients on the columns.
 
     stale: the relative error of weights that the Gram matrix may have.
-    slow_cycles: cycles that earlier models spent to little avail. The Gram matrix may cost as many more.
+    slow_cycles: cycles that earlier models spent with little gain. The budget of a Gram matrix grows by them.
 
     d: the step. included: the coordinates that take part. cycles: cycles and iterations so far.
     remaining: what is left to gain: twice the last cycle's gain, or the duality gap of the Gram problem.

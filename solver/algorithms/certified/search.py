@@ -314,7 +314,7 @@ class CertifiedSearch:
         self._slopes_known = False
         rounds = SplitRounds(self._blocks, self._problem, self._free, lam, self._beta, search_part)
         certificate = rounds.run(self._options, log)
-        self._beta = rounds.at.beta
+        self._beta = rounds.iterate.beta
         return certificate
 
     def _search_fitting_part(self, lam: float, at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Iterate:

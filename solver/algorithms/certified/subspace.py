@@ -45,7 +45,7 @@ class NewtonState:
     weight_error: the relative error of the weights in the last model's Gram matrix.
     weights_change: the relative change of the weights by the last step.
     last_cycles: cycles and iterations that the last model took.
-    slow_cycles: the sum of those over steps that were slow. A Gram matrix may cost as many more.
+    slow_cycles: cycles and iterations of all slow steps. The budget of a Gram matrix grows by them.
     """
 
     in_model: NDArray[np.bool_]

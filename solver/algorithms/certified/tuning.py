@@ -30,6 +30,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WorkingSetTuning:
+    """Which features the search works on."""
+
     # A feature joins the first working set of a λ when its slope is above this share of its threshold. Measured: 0.5
     # took fewer rounds but more time (docs/tuning.md, what was left out).
     enter_share: float = 0.8
@@ -37,7 +39,8 @@ class WorkingSetTuning:
     # for a handful of late features costs more. Measured: dense look-alike of 20,000 × 2,000, two λ in 2.0 s instead
     # of 3.6 s, together with dense columns taken four at a time.
     take_all_share: float = 0.5
-    # Most features that one block proposes in one sweep. It bounds the driver's memory. Not measured by itself.
+    # Most features that one block proposes in one sweep. It bounds the answer that the driver receives. Not measured
+    # by itself.
     max_proposed: int = 1_000_000
     # Share of the free memory that the store may take when the user sets no budget. Not measured by itself.
     memory_share: float = 0.25
@@ -51,6 +54,8 @@ class WorkingSetTuning:
 
 @dataclass(frozen=True)
 class AccuracyTuning:
+    """How exactly each search over a working set is solved."""
+
     # Share of tol (or of gap) that the first search of a λ may leave. Not measured by itself.
     first_share: float = 0.5
     # Share of tol (or of gap) that a later search may leave, after new features joined. Not measured by itself.
@@ -69,6 +74,8 @@ class AccuracyTuning:
 
 @dataclass(frozen=True)
 class SteppingStonesTuning:
+    """Intermediate λ on the way to a far one."""
+
     # Largest ratio of one λ to the next: beyond it, slopes say too little about which features will matter. Measured:
     # stones, as a whole, brought imdb at λmax/2¹⁴ alone from 11.8 s to 3.5 s.
     max_ratio: float = 8.0
@@ -78,6 +85,8 @@ class SteppingStonesTuning:
 
 @dataclass(frozen=True)
 class EstimateTuning:
+    """The estimate of the suboptimality (docs/tuning.md, Stopping)."""
+
     # Features outside the working set may gain this many times what they gain one at a time. Measured: raised from 2,
     # with `unseen_violation` and `weight_error`: on 6,480 solutions of hard data the worst true distance fell from 3
     # tol to 0.7 tol.
@@ -111,6 +120,8 @@ class EstimateTuning:
 
 @dataclass(frozen=True)
 class NewtonTuning:
+    """Prox-Newton steps over the working set."""
+
     # Newton steps of one search, at most. Not measured by itself.
     max_newton_steps: int = 100
     # A Gram matrix serves again while the weights changed by no more than this, relative to their sum. Not measured
@@ -149,6 +160,8 @@ class NewtonTuning:
 
 @dataclass(frozen=True)
 class DualPointTuning:
+    """The dual point for the certificate."""
+
     # Projections towards a better dual point, at most. Measured: dual points, as a whole, brought the path of twenty
     # λ on imdb from 36 passes to 28.
     max_projections: int = 4
@@ -171,6 +184,8 @@ class DualPointTuning:
 
 @dataclass(frozen=True)
 class ModelTuning:
+    """One quadratic model, minimised on the columns."""
+
     # Cycles of coordinate descent in the first turn: they find the face. Not measured by itself.
     first_cycles: int = 3
     # Cycles in a turn where conjugate gradients do not help. Not measured by itself.
@@ -199,6 +214,8 @@ class ModelTuning:
 
 @dataclass(frozen=True)
 class PreconditionerTuning:
+    """The preconditioner of conjugate gradients: the Gram matrix of the stiffest columns."""
+
     # The Gram matrix of the stiffest columns may cost as much as this many iterations of conjugate gradients. Not
     # measured by itself.
     iterations_worth: int = 8
@@ -218,6 +235,8 @@ class PreconditionerTuning:
 
 @dataclass(frozen=True)
 class GramChoiceTuning:
+    """Is a model minimised on its columns or on its Gram matrix?"""
+
     # Time of one multiplication by BLAS, in units of the time that a cycle takes for one entry of a column. No record
     # of the measurement.
     multiplication_cost: float = 0.008
@@ -229,10 +248,12 @@ class GramChoiceTuning:
 
 @dataclass(frozen=True)
 class GramMatrixTuning:
+    """Gram matrices, formed and updated."""
+
     # Up to this many multiplications the matrix is formed anew for each step, of all examples: nothing is saved by an
     # update. Not measured by itself.
     always_fresh: int = 10**8
-    # Examples that one product takes: the scaled columns of so many fit into the caches. Not measured by itself.
+    # Examples in one float32 product. It bounds the scaled copy of the columns. Not measured by itself.
     examples_at_a_time: int = 4096
     # Examples that are worth waking a thread for. Not measured by itself.
     examples_per_thread: int = 128
@@ -246,24 +267,31 @@ class GramMatrixTuning:
     fresh_left_out: float = 0.05
     # Share of the allowed change of weights that an update may leave out. Not measured by itself.
     update_left_out: float = 0.1
-    # Columns of a Gram matrix: as many as fill the budget once more, but between these. Not measured by itself.
+    # A Gram matrix may have at least this many columns, however small the budget. Not measured by itself.
     least_columns: int = 256
+    # Columns of a Gram matrix, at most. Below it, the matrix may take as many bytes as the store's budget. Not
+    # measured by itself.
     max_columns: int = 3000
-    # Bytes for each entry of the matrix while it is formed: six float64 copies at most. Not measured by itself.
+    # Bytes for each entry of the matrix while it is formed: six float64. Not measured by itself.
     bytes_per_entry: int = 6 * 8
 
 
 @dataclass(frozen=True)
 class GramProblemTuning:
+    """A quadratic model with its Gram matrix at hand: cycles, exact face solves, and ADMM."""
+
     # Cycles of coordinate descent before a face is solved exactly. Not measured by itself.
     cycles_per_face: int = 20
-    # Face solves allowed: as many as take `face_work` multiplications, but between these. Not measured by itself.
-    face_limits: tuple[int, int] = (10, 200)
+    # Multiplications that all face solves together may take, each counted as k³ for k columns. Not measured by
+    # itself.
     face_work: float = 3e10
-    # From this many turns (cycles, then a face solve) on, a turn that gains less than `slow_gain` of the duality gap
-    # makes the problem slow, and ADMM takes over. Measured, ADMM as a whole: 1,236 features that share five factors
-    # were solved to 1e-8 in 0.07 s, where 400 faces, 11 s, had come to 0.5 %.
+    # Least and largest number of face solves allowed, whatever `face_work` says. Not measured by itself.
+    face_limits: tuple[int, int] = (10, 200)
+    # ADMM may take over after this many turns of cycles and a face solve. Measured, ADMM as a whole: 1,236 features
+    # that share five factors were solved to 1e-8 in 0.07 s, where 400 faces, 11 s, had come to 0.5 %; 20,000 × 2,000
+    # with five factors took 21 s for twenty λ instead of minutes for one.
     slow_turns: int = 2
+    # ADMM takes over when a later turn gains less than this share of the duality gap. Not measured by itself.
     slow_gain: float = 0.5
     # Fall back to ADMM when more than 20 % of the allowed face solves ended, one after another, with a sign change.
     # Not measured by itself.
@@ -278,6 +306,8 @@ class GramProblemTuning:
 
 @dataclass(frozen=True)
 class StoreTuning:
+    """Passes over the driver's columns."""
+
     # Entries of columns that are worth waking a thread for. Not measured by itself.
     entries_per_thread: int = 100_000
     # Values of a dense column that cost as much as one entry of a sparse one. Not measured by itself.
@@ -286,16 +316,20 @@ class StoreTuning:
 
 @dataclass(frozen=True)
 class SplitRoundsTuning:
-    # Cycles over the active features of a block, at first and at most. Not measured by themselves.
+    """Rounds split by feature."""
+
+    # Cycles over the active features of a block in the first round. Not measured by itself.
     block_cycles: int = 4
+    # Cycles over the active features of a block, at most. Not measured by itself.
     max_block_cycles: int = 32
-    # Cycles double when the line search takes at least this step size, and halve below the second. Not measured by
-    # themselves.
+    # Cycles double when the line search takes at least this step size. Not measured by itself.
     double_cycles_from: float = 0.9
+    # Cycles halve when the line search takes less than this step size. Not measured by itself.
     halve_cycles_below: float = 0.5
-    # Last steps that the span holds, at most and at least. Measured with the search that keeps zeros: splice without
-    # any store, two blocks, ten λ, 103 rounds instead of 447.
+    # Last steps in the span, at most. Measured, split rounds as a whole: splice without any store, two blocks, ten
+    # λ, took 103 rounds instead of 447.
     max_span_steps: int = 32
+    # Last steps in the span, at least, whatever memory they take. Not measured by itself.
     least_span_steps: int = 8
     # Bytes of the driver's memory that the last steps may take, but for the least number. Not measured by itself.
     span_steps_bytes: int = 1 << 28
@@ -319,6 +353,8 @@ class SplitRoundsTuning:
 
 @dataclass(frozen=True)
 class SpanTuning:
+    """The search over the span of several directions."""
+
     # ε of √(β² + ε²), as a share of how far a coefficient may move; from coarse to fine. Not measured by itself.
     smoothing: tuple[float, ...] = (1e-1, 1e-2, 1e-3)
     # Newton steps for each ε. Not measured by itself.
@@ -337,6 +373,8 @@ class SpanTuning:
 
 @dataclass(frozen=True)
 class RoundingTuning:
+    """Limits of floating-point arithmetic: reasoned, not measured."""
+
     # A relative rise of f below this is none. About 50 times the spacing of float64.
     objective: float = 1e-14
     # A duality gap of the quadratic model below this share of its L1 term is zero.
