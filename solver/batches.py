@@ -1,7 +1,7 @@
 """Several cycles of coordinate descent over a block's active columns, a batch of them at a time.
 
-What is active is copied out of the stretches as these are read, so that cycles over it cost no reading. A batch holds
-to a number of bytes; a block with more active columns than that is worked through in batches, one after the other.
+Active columns are copied out of the stretches while these are read, so that cycles over them read nothing. A batch is
+limited in bytes. A block with more active columns takes several batches, one after the other.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ BLOCK_DESCENT = BlockDescentTuning()
 
 
 class Batches:
-    """Coordinate descent on the sub-problem at λ, over columns as they come; all vectors given are changed."""
+    """Coordinate descent on the sub-problem at λ, over columns as they come. The given vectors are changed in place."""
 
     def __init__(
         self, working: Float64, paired: Float64, dmargins: Float64, nu: float, cycles: int, least: float
     ) -> None:
         self._working, self._paired, self._dmargins = working, paired, dmargins
-        self._apart = False
+        self._q_apart = False  # is q kept in `working`, and not in `paired`?
         vectors.begin_cycle(working, paired, dmargins, least)
         self._nu, self._cycles = nu, cycles
         self._waiting: list[tuple[Int64, Columns, Float64, Terms]] = []
@@ -46,7 +46,7 @@ class Batches:
         self._changes: list[Coefficients] = []
 
     def add(self, position: Int64, columns: Columns, beta: Float64, terms: Terms) -> None:
-        """Take some columns, with their coefficients as they are, and their penalty."""
+        """Take some columns with their current coefficients and their penalty."""
         if position.size:
             self._waiting.append((position, columns, beta, terms))
             self._bytes += columns.nbytes
@@ -54,14 +54,14 @@ class Batches:
             self._descend()
 
     def change(self) -> Coefficients:
-        """Δβ over all columns that came; dmargins is theirs from now on."""
+        """Finish the last batch; returns Δβ over all columns. dmargins then holds X Δβ."""
         self._descend()
-        vectors.end_cycle(self._working, self._paired, self._apart, self._dmargins)
+        vectors.end_cycle(self._working, self._paired, self._q_apart, self._dmargins)
         changes = self._changes or [Coefficients.empty()]
         return Coefficients(np.concatenate([c.position for c in changes]), np.concatenate([c.value for c in changes]))
 
     def _descend(self) -> None:
-        """Cycles over what waits."""
+        """Cycles over the columns that wait, as one batch."""
         if not self._waiting:
             return
         position = np.concatenate([one[0] for one in self._waiting])
@@ -78,8 +78,8 @@ class Batches:
         moved, dbeta = np.empty(beta.size, np.int64), np.empty(beta.size)
         first = 0.0
         for _ in range(self._cycles):
-            state = self._working, self._paired, self._apart
-            count, self._apart = descent.cycle(*columns.arrays, beta, *terms, self._nu, *state, moved, dbeta)
+            state = self._working, self._paired, self._q_apart
+            count, self._q_apart = descent.cycle(*columns.arrays, beta, *terms, self._nu, *state, moved, dbeta)
             beta[moved[:count]] += dbeta[:count]
             distance = float(np.abs(dbeta[:count]).sum())
             first = max(first, distance)

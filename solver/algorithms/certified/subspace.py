@@ -38,7 +38,7 @@ class NewtonState:
     """What the Newton steps of a search have shown so far.
 
     gains: the decrease of f by each step.
-    max_turns: turns that the next quadratic model may take.
+    turn_limit: turns that the next quadratic model may take.
     in_model: the features that the last model contained.
     used_gram: was the last model minimised by its Gram matrix?
     model_remaining: what the last model's minimiser left to gain on it.
@@ -50,7 +50,7 @@ class NewtonState:
 
     in_model: NDArray[np.bool_]
     gains: list[float] = field(default_factory=list)
-    max_turns: int = NEWTON.turns
+    turn_limit: int = NEWTON.turns
     used_gram: bool = False
     model_remaining: float = 0.0
     weight_error: float = 0.0
@@ -73,7 +73,7 @@ class NewtonState:
     def remaining(self) -> float:
         """What is left to gain: further steps, extrapolated, and at least what the model's minimiser left."""
         least = ESTIMATE.least_left_by_gram if self.used_gram else ESTIMATE.least_left_by_cycles
-        safety = ESTIMATE.newton_safety * (1.0 + self.weight_error / ESTIMATE.weight_error)
+        safety = ESTIMATE.newton_safety * (1.0 + self.weight_error / ESTIMATE.doubling_weight_error)
         steps = safety * extrapolated_gain(self.gains, least)
         return max(steps, ESTIMATE.model_gap_factor * self.model_remaining)
 
@@ -143,7 +143,7 @@ class Subspace:
 
     def _newton_steps(self, tolerance: float, max_gap: float, limit: int) -> None:
         state, stale = self._state, NEWTON.stale_weights
-        state.gains, state.max_turns = [], NEWTON.turns
+        state.gains, state.turn_limit = [], NEWTON.turns
         for _ in range(limit):
             self._expand()
             single_gains, allowed = self._single_coordinate_gains(), tolerance * self.objective
@@ -270,12 +270,12 @@ class Subspace:
         quadratic = self._quadratic(self.beta, self.f.terms, self.r, self.g)
         model = Model(quadratic, min(stale, NEWTON.stale_weights_fine) if fine else stale, state.slow_cycles)
         least, share = (0.0, NEWTON.cycle_share_fine) if fine else (NEWTON.least_gain * allowed, NEWTON.cycle_share)
-        ended = model.descend(state.max_turns, least, share)
+        ended = model.descend(state.turn_limit, least, share)
         state.last_cycles, state.in_model, state.used_gram = model.cycles, model.included, model.used_gram
         state.model_remaining, state.weight_error = model.remaining, model.weight_error
         alpha = self._move(model.d)
         if alpha == 1.0 and not ended:
-            state.max_turns = min(2 * state.max_turns, NEWTON.max_turns)
+            state.turn_limit = min(2 * state.turn_limit, NEWTON.max_turns)
         return alpha > 0.0
 
     def _move(self, d: Float64) -> float:

@@ -60,7 +60,7 @@ class AccuracyTuning:
     first_share: float = 0.5
     # Share of tol (or of gap) that a later search may leave, after new features joined. Not measured by itself.
     later_share: float = 0.3
-    # Factor on the share above when a search was not exact enough though no feature joined. Not measured by itself.
+    # Factor on the share of tol when a search was not exact enough though no feature joined. Not measured by itself.
     tighten: float = 0.1
     # Share of max_gap that the gap of the working set may reach in a later search: features outside add to it. Not
     # measured by itself.
@@ -68,7 +68,7 @@ class AccuracyTuning:
     # Newton steps, at most, over the part of a working set that fits beside split rounds: the next round changes the
     # other features anyway. Not measured by itself.
     part_steps: int = 5
-    # Share of tol that the search over that part may leave. Not measured by itself.
+    # Share of tol that the search over the part that fits beside split rounds may leave. Not measured by itself.
     part_share: float = 0.1
 
 
@@ -88,8 +88,8 @@ class EstimateTuning:
     """The estimate of the suboptimality (docs/tuning.md, Stopping)."""
 
     # Features outside the working set may gain this many times what they gain one at a time. Measured: raised from 2,
-    # with `unseen_violation` and `weight_error`: on 6,480 solutions of hard data the worst true distance fell from 3
-    # tol to 0.7 tol.
+    # with `unseen_violation` and `doubling_weight_error`: on 6,480 solutions of hard data the worst true distance
+    # fell from 3 tol to 0.7 tol.
     outside_factor: float = 20.0
     # A feature that no model has contained violates when its slope is above its threshold by this share of it. Its
     # single gain is then not trusted. Measured: see `outside_factor`; a feature that violated by 5 % and alone would
@@ -107,7 +107,7 @@ class EstimateTuning:
     least_left_by_cycles: float = 2.0
     # The remaining gain grows by 100 % for each such relative error of the Gram matrix's weights, which hides slow
     # directions. Measured: see `outside_factor`.
-    weight_error: float = 0.05
+    doubling_weight_error: float = 0.05
     # Factor on the duality gap of the quadratic model. Measured: before the gap was used, columns 100 and 1000
     # standard deviations from zero reached 2.6 tol and 11 tol; the factor itself was not measured.
     model_gap_factor: float = 2.0
@@ -127,11 +127,12 @@ class NewtonTuning:
     # A Gram matrix serves again while the weights changed by no more than this, relative to their sum. Not measured
     # by itself; 0.25 before updates existed.
     stale_weights: float = 0.15
-    # Limit on that change once only the gap is left to close. Not measured by itself.
+    # Relative change of the weights up to which a Gram matrix serves again once only the gap is left to close. Not
+    # measured by itself.
     stale_weights_fine: float = 0.02
-    # Lower end of that limit as slow steps tighten it. Not measured by itself.
+    # Lower end of `stale_weights` as slow steps tighten it. Not measured by itself.
     stale_weights_least: float = 1e-4
-    # Factor on that limit after a slow step. Not measured by itself.
+    # Factor on `stale_weights` after a slow step. Not measured by itself.
     stale_weights_shrink: float = 0.1
     # A step is slow when it gains more than this share of the step before: a better Gram matrix would help. Not
     # measured by itself.
@@ -142,11 +143,13 @@ class NewtonTuning:
     # Turns of cycles and conjugate gradients on one quadratic model, at first: early models do not hold for long.
     # Measured: many cycles for each early step helped less (docs/tuning.md, what was left out).
     turns: int = 3
-    # Turns at most, doubled towards it after each full step that used its turns up. Not measured by itself.
+    # Turns on one quadratic model at most, doubled towards it after each full step that used its turns up. Not
+    # measured by itself.
     max_turns: int = 10
     # A cycle that gains less than this share of the model's gain so far ends the step. Not measured by itself.
     cycle_share: float = 0.1
-    # Share that ends a step once only the gap is left to close. Not measured by itself.
+    # A cycle that gains less than this share of the model's gain so far ends the step once only the gap is left to
+    # close. Not measured by itself.
     cycle_share_fine: float = 0.01
     # A cycle that gains less than this share of what the search may leave ends the step. Measured: see
     # ESTIMATE.least_left_by_cycles.
@@ -195,8 +198,8 @@ class ModelTuning:
     cycles_fast_ratio: float = 0.1
     # Iterations of conjugate gradients on a face, at most. Not measured by itself.
     cg_iterations: int = 40
-    # Iterations at least: the first gain little even when slow directions are left. Measured: see
-    # ESTIMATE.least_left_by_cycles.
+    # Iterations of conjugate gradients, at least: the first gain little even when slow directions are left. Measured:
+    # see ESTIMATE.least_left_by_cycles.
     cg_least_iterations: int = 4
     # Conjugate gradients stop at this share of the share that ends the cycles. Not measured by itself.
     cg_share: float = 0.1
@@ -219,17 +222,18 @@ class PreconditionerTuning:
     # The Gram matrix of the stiffest columns may cost as much as this many iterations of conjugate gradients. Not
     # measured by itself.
     iterations_worth: int = 8
-    # Share of the weights' sum that the matrix may leave out. Not measured by itself.
+    # Share of the weights' sum that the Gram matrix of the stiffest columns may leave out. Not measured by itself.
     weights_left_out: float = 0.02
     # With fewer columns than this the diagonal serves. Not measured by itself.
     least_stiff_columns: int = 20
     # Share of a column's curvature that is added to the diagonal to keep the matrix positive definite. Not measured
     # by itself.
     stiff_ridge: float = 1e-5
-    # The matrix is formed anew when it has less than this share of the columns wanted. Not measured by itself.
+    # The Gram matrix of the stiffest columns is formed anew when it has less than this share of the columns wanted.
+    # Not measured by itself.
     least_known_share: float = 0.5
-    # It is formed anew when the weights, scaled to sum to 1, changed by more than this in all. Not measured by
-    # itself.
+    # The Gram matrix of the stiffest columns is formed anew when the weights, scaled to sum to 1, changed by more
+    # than this in all. Not measured by itself.
     max_weights_change: float = 0.5
 
 
@@ -242,7 +246,7 @@ class GramChoiceTuning:
     multiplication_cost: float = 0.008
     # Cycles over the columns that a Gram matrix spares. Not measured by itself.
     cycles_spared: int = 30
-    # Factor on that number when a Gram matrix of most of the features exists. Not measured by itself.
+    # Factor on `cycles_spared` when a Gram matrix of most of the features exists. Not measured by itself.
     extension_factor: int = 3
 
 
@@ -250,8 +254,8 @@ class GramChoiceTuning:
 class GramMatrixTuning:
     """Gram matrices, formed and updated."""
 
-    # Up to this many multiplications the matrix is formed anew for each step, of all examples: nothing is saved by an
-    # update. Not measured by itself.
+    # Up to this many multiplications a Gram matrix is formed anew for each step, of all examples: nothing is saved by
+    # an update. Not measured by itself.
     always_fresh: int = 10**8
     # Examples in one float32 product. It bounds the scaled copy of the columns. Not measured by itself.
     examples_at_a_time: int = 4096
@@ -326,8 +330,8 @@ class SplitRoundsTuning:
     double_cycles_from: float = 0.9
     # Cycles halve when the line search takes less than this step size. Not measured by itself.
     halve_cycles_below: float = 0.5
-    # Last steps in the span, at most. Measured, split rounds as a whole: splice without any store, two blocks, ten
-    # λ, took 103 rounds instead of 447.
+    # Last steps in the span, at most. Measured, split rounds as a whole: splice without any store, two blocks, ten λ,
+    # took 103 rounds instead of 447.
     max_span_steps: int = 32
     # Last steps in the span, at least, whatever memory they take. Not measured by itself.
     least_span_steps: int = 8
@@ -388,7 +392,7 @@ class RoundingTuning:
     # Share of a column's curvature about its mean that is added to a Gram matrix's diagonal: float32 products must
     # leave no direction flat.
     gram_ridge: float = 1e-6
-    # Share of a column's whole curvature that is added as well: more than float64 sums lose.
+    # Share of a column's whole curvature that is added to a Gram matrix's diagonal: more than float64 sums lose.
     sums_ridge: float = 1e-11
     # Limits of a column's size when it is scaled for float32 products.
     column_sizes: tuple[float, float] = (1e-30, 1e30)
