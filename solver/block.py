@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from solver.arrays import Coefficients, Float64, Int64
-from solver.batches import Batches
+from solver.batches import BLOCK_DESCENT, Batches
 from solver.columns import Columns
 from solver.kernels import descent, screening, vectors
 from solver.layout import Layout
@@ -27,7 +27,6 @@ from solver.problem import Examples
 from solver.stretches import ColumnSource, SafePrefix, in_stretches
 
 CONSTANT = 1.0 + 1e-9  # a column whose Σwx² is no more than this times (Σwx)²/Σw is constant
-ACTIVE = 0.9  # a feature takes part in `descend` when its slope is above this share of its threshold, or βⱼ is not 0
 
 
 @dataclass(frozen=True)
@@ -310,7 +309,7 @@ class Block:
         listing = _Listing()
         wanted = np.maximum(self._prefix.lengths(lam), self._lengths_of(beta.position))
         for first, columns in self._unvisited(wanted):
-            mine = self._list(listing, first, columns, terms, ACTIVE, self._beta)
+            mine = self._list(listing, first, columns, terms, BLOCK_DESCENT.active_share, self._beta)
             batches.add(mine, columns.select(mine - first), self._beta[mine], terms.of(mine))
         active, curvature, violation = listing.result()
         sweep = Sweep(violation, active, self._slopes[active], curvature, self._sizes[active])

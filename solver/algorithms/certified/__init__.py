@@ -4,12 +4,12 @@ search        the outer loop for one λ: working set, subspace search, sweep, ce
 certificate   what is known of an iterate, and when it is good enough
 subspace      prox-Newton steps over the working set, and a dual point for the certificate
 quadratic     one quadratic model, minimised on the columns or on its Gram matrix
-gram          Gram matrices, formed and brought up to date
+gram          Gram matrices, formed and updated
 gram_problem  a quadratic model with its Gram matrix at hand
 store         the driver's columns
-split         rounds split by feature, where the working set is beyond the memory for it
+split         rounds split by feature, when the working set exceeds the memory for it
 span          a search over several directions at once
-tuning        the constants, with their reasons
+tuning        the constants, each with its unit, its reason and what set it
 """
 
 from __future__ import annotations

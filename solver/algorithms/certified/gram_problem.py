@@ -1,11 +1,11 @@
-"""min ½ dᵀGd − gᵀd + penalty(β + d) with G at hand: a quadratic model by its Gram matrix.
+"""min ½ dᵀGd − gᵀd + penalty(β + d): a quadratic model whose Gram matrix G is at hand.
 
-The L2 part of the penalty is part of G and g, and unpenalised coordinates are eliminated (`Eliminated`), so that here
-every coordinate has an L1 penalty.
+The L2 part of the penalty is part of G and g, and unpenalised coordinates are eliminated (`Eliminated`). So every
+coordinate here has an L1 penalty.
 
-
-Cycles of coordinate descent find the face, and the face is solved exactly, by turns. Where columns nearly depend on
-each other, faces follow one upon another, each with a little gain: there, alternating directions go on.
+A turn is some cycles of coordinate descent, which find the face (which coefficients are not zero, and their signs), and
+an exact solve on that face. When columns nearly depend on each other, many faces follow one another, each with a little
+gain. Then ADMM takes over.
 """
 
 from __future__ import annotations
@@ -13,24 +13,14 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from solver.algorithms.certified.tuning import GRAM_PROBLEM, ROUNDING
 from solver.arrays import Float64, Int64
 from solver.kernels import descent
 from solver.penalty import Terms
 
-CYCLES = 20  # of coordinate descent, before the face is solved exactly
-FACES, WORK = (10, 200), 3e10  # at the most: as many as take so many multiplications, within limits
-SLOW_TURNS, SLOW_GAIN = (
-    2,
-    0.5,
-)  # of both, from which on they are slow, if one gains less than this share of what is left
-SLOW_SHARE = 0.2  # the same, if so many of all faces were left one after another, as coefficients crossed zero
-SPLIT_STEPS, SPLIT_END = 200, 1e-7  # of alternating directions at the most, and a relative step to end with
-ROUNDING = 1e-14  # of the L1 term: a gap below is none
-RELAXED = 1.6  # of the step to a minimum of the quadratic
-
 
 class GramProblem:
-    """d, and q = g − Gd beside it. energy: Σ r²/w of the residual r that g = Xᵀr is of."""
+    """The step d, and the slopes q = g − Gd. energy: Σ r²/w of the residual r with g = Xᵀr."""
 
     def __init__(self, G: Float64, g: Float64, beta: Float64, terms: Terms, energy: float) -> None:
         self._G, self._g, self._beta, self._energy = G, g, beta, energy
@@ -38,40 +28,41 @@ class GramProblem:
         self.d, self._q = np.zeros(g.size), g.copy()
 
     def minimise(self, share: float, least: float) -> tuple[bool, float]:
-        """Until no more than `share` of all that was gained is left, or `least`: whether so, and what is left at most.
+        """Minimise until the duality gap is at most `share` of the gain so far, or `least`: whether it is, and the gap.
 
-        The problem's own duality gap says so. Where columns depend on each other, cycles, and faces too, may each gain
-        next to nothing with a lot still to be gained.
+        The gap decides, not the last gain: when columns depend on each other, cycles and face solves may gain next to
+        nothing with a lot left.
         """
-        value, turns, crossed, split, most = 0.0, 0, 0, False, self._most_faces()
-        for _ in range(most):
-            slow = crossed > SLOW_SHARE * most
-            if not crossed:
+        value, turns, sign_changes, admm_done = 0.0, 0, 0, False
+        limit = self._max_face_solves()
+        for _ in range(limit):
+            is_slow = sign_changes > GRAM_PROBLEM.sign_change_share * limit
+            if not sign_changes:
                 self._cycles(share, least)
                 before, value, gap = value, self.value(), self.gap()
-                if gap <= max(share * -value, least, ROUNDING * self._terms.value(self._beta + self.d)):
+                if gap <= max(share * -value, least, ROUNDING.model_gap * self._terms.value(self._beta + self.d)):
                     return True, gap
                 turns += 1
-                slow = turns > SLOW_TURNS and before - value < SLOW_GAIN * gap
+                is_slow = turns > GRAM_PROBLEM.slow_turns and before - value < GRAM_PROBLEM.slow_gain * gap
             try:
-                if slow and not split:
-                    self._split()
-                    split, crossed = True, 0
+                if is_slow and not admm_done:
+                    self._admm()
+                    admm_done, sign_changes = True, 0
                 else:
-                    crossed = crossed + 1 if self._solve_face() else 0
+                    sign_changes = sign_changes + 1 if self._solve_face() else 0
             except LinAlgError:
                 break
         return False, self.gap()
 
     def _cycles(self, share: float, least: float) -> None:
         up, down, _ = self._terms
-        descent.descend_gram(self._G, self._q, self._beta, self.d, up, down, CYCLES, share, least)
+        descent.descend_gram(self._G, self._q, self._beta, self.d, up, down, GRAM_PROBLEM.cycles_per_face, share, least)
 
-    def _most_faces(self) -> int:
-        return int(np.clip(WORK / max(self.d.size, 1) ** 3, *FACES))
+    def _max_face_solves(self) -> int:
+        return int(np.clip(GRAM_PROBLEM.face_work / max(self.d.size, 1) ** 3, *GRAM_PROBLEM.face_limits))
 
     def gap(self) -> float:
-        """The duality gap: what is left to gain at the most. The dual point is the residual, scaled until q ≤ λ."""
+        """The duality gap bounds what is left to gain. The dual point is the residual, scaled until |q| ≤ λ."""
         now = self._beta + self.d
         scale = 1.0 / max(1.0, self._terms.violation(self._q).ratio)
         residual = max(self._energy - float((self._g + self._q) @ self.d), 0.0)
@@ -79,15 +70,15 @@ class GramProblem:
         return max(gap, 0.0)
 
     def value(self) -> float:
-        """The objective, less what it is at d = 0."""
+        """The objective less its value at d = 0."""
         rise = self._terms.value(self._beta + self.d) - self._terms.value(self._beta)
         return rise - 0.5 * float((self._g + self._q) @ self.d)
 
     def _solve_face(self) -> bool:
-        """Go to the minimum over the coefficients that are not zero, those that would change sign stopping at zero.
+        """Move to the minimum over the nonzero coefficients; one that would change sign stops at zero.
 
-        Where that gains less than to go straight up to where the first of them becomes zero, go there. True if there
-        were any: then the face without them is next, as cycles would only bring them back.
+        If the straight step to where the first of them reaches zero gains more, that is taken. True when a sign would
+        have changed: the face without that coefficient is next, since cycles would only bring it back.
         """
         face = np.flatnonzero(self._beta + self.d)
         if face.size == 0:
@@ -97,7 +88,7 @@ class GramProblem:
         factor = cho_factor(self._G[np.ix_(face, face)], lower=True, overwrite_a=True, check_finite=False)
         step = cho_solve(factor, slope, check_finite=False)
         if not np.isfinite(step).all():
-            raise LinAlgError("the face has no minimum that can be told")
+            raise LinAlgError("the face has no finite minimum")
         crossing = (now + step) * now < 0.0
         change = np.where(crossing, -now, step)
         image = self._G[:, face] @ change
@@ -110,32 +101,32 @@ class GramProblem:
         self.d[face] = np.where(change == -now, -self._beta[face], self.d[face] + change)
         return bool(crossing.any())
 
-    def _split(self) -> None:
-        """Alternating directions: the quadratic and the L1 term by turns.
+    def _admm(self) -> None:
+        """ADMM: the alternating direction method of multipliers, on the quadratic and the L1 term.
 
-        In units in which G's diagonal is 1. ρ is the typical curvature of a column beyond what those before it
-        explain.
+        Columns are scaled so that the diagonal of G is 1. ρ is the median curvature of a column that the columns before
+        it do not explain.
         """
         unit, now = np.sqrt(self._G.diagonal()), self._beta + self.d
         scaled = self._G / np.outer(unit, unit)
-        own = cho_factor(scaled, lower=True, check_finite=False)[0].diagonal() ** 2
-        rho = float(np.median(own))
+        unexplained = cho_factor(scaled, lower=True, check_finite=False)[0].diagonal() ** 2
+        rho = float(np.median(unexplained))
         factor = cho_factor(scaled + rho * np.eye(unit.size), lower=True, overwrite_a=True, check_finite=False)
-        pull = (self._q + self._G @ now) / unit
+        linear = (self._q + self._G @ now) / unit
         thresholds = Terms(*(array / (rho * unit) for array in self._terms))
         z, u = unit * now, np.zeros(unit.size)
-        for _ in range(SPLIT_STEPS):
-            x = cho_solve(factor, pull + rho * (z - u), check_finite=False)
-            target = RELAXED * x + (1.0 - RELAXED) * z + u
+        for _ in range(GRAM_PROBLEM.admm_steps):
+            x = cho_solve(factor, linear + rho * (z - u), check_finite=False)
+            target = GRAM_PROBLEM.admm_relaxation * x + (1.0 - GRAM_PROBLEM.admm_relaxation) * z + u
             new = thresholds.soft_threshold(target)
             u = target - new
             largest, z = max(np.abs(new - z).max(), np.abs(x - new).max()), new
-            if largest <= SPLIT_END * np.abs(z).max():
+            if largest <= GRAM_PROBLEM.admm_tolerance * np.abs(z).max():
                 break
-        self._go_to(z / unit)
+        self._move_to(z / unit)
 
-    def _go_to(self, coefficients: Float64) -> None:
-        """Make β + d these, unless that raises the objective."""
+    def _move_to(self, coefficients: Float64) -> None:
+        """Set β + d to these coefficients, unless that raises the objective."""
         change = coefficients - (self._beta + self.d)
         image = self._G @ change
         rise = self._terms.value(coefficients) - self._terms.value(self._beta + self.d)
@@ -145,31 +136,31 @@ class GramProblem:
 
 
 class Eliminated:
-    """A quadratic model whose unpenalised coordinates are always at their minimum, given the others.
+    """A quadratic model without its unpenalised coordinates U, which are set to their minimum given the others.
 
-    They leave a smaller problem: G_PP − G_PU G_UU⁻¹ G_UP over the penalised coordinates P. For an intercept that is the
-    Gram matrix of columns less their means.
+    The Gram matrix over the penalised coordinates P becomes G_PP − G_PU G_UU⁻¹ G_UP. For an intercept that is the Gram
+    matrix of columns less their means.
     """
 
     def __init__(self, G: Float64, g: Float64, free: Int64, energy: float) -> None:
         self._free = free
         self._kept = np.setdiff1d(np.arange(g.size), free)
         own = G[np.ix_(free, free)]
-        # Columns that depend on each other, as two constant ones do, share what they explain.
-        self._coupling = np.linalg.lstsq(own, G[np.ix_(free, self._kept)], rcond=1e-12)[0]
-        self._alone = np.linalg.lstsq(own, g[free], rcond=1e-12)[0]
+        # Least squares: unpenalised columns may depend on each other, as two constant ones do.
+        self._coupling = np.linalg.lstsq(own, G[np.ix_(free, self._kept)], rcond=ROUNDING.rank)[0]
+        self._free_step = np.linalg.lstsq(own, g[free], rcond=ROUNDING.rank)[0]
         self.G = G[np.ix_(self._kept, self._kept)] - G[np.ix_(self._kept, free)] @ self._coupling
-        self.g = g[self._kept] - G[np.ix_(self._kept, free)] @ self._alone
-        self.energy = max(energy - float(g[free] @ self._alone), 0.0)
+        self.g = g[self._kept] - G[np.ix_(self._kept, free)] @ self._free_step
+        self.energy = max(energy - float(g[free] @ self._free_step), 0.0)
 
     @property
     def kept(self) -> Int64:
-        """The coordinates that are left."""
+        """The penalised coordinates."""
         return self._kept
 
     def step(self, d: Float64) -> Float64:
-        """d over all coordinates, from that over those left."""
+        """The step over all coordinates, from the step over the penalised ones."""
         full = np.empty(self._free.size + d.size)
         full[self._kept] = d
-        full[self._free] = self._alone - self._coupling @ d
+        full[self._free] = self._free_step - self._coupling @ d
         return full

@@ -1,7 +1,8 @@
-"""Quadratic models with a penalty: what a Newton step, and a better dual point, are found by.
+"""One quadratic model with the penalty, minimised roughly: a Newton step, or a projection of the dual point.
 
-Where the Gram matrix pays, coordinate descent on it finds the face, and the face is solved exactly. Where it does not,
-cycles over the columns find the face and conjugate gradients go along it.
+If its Gram matrix is cheap, coordinate descent on the matrix finds the face (which coefficients are not zero, and their
+signs), and the face is solved exactly. Otherwise cycles over the columns find the face, and conjugate gradients move
+along it.
 """
 
 from __future__ import annotations
@@ -12,225 +13,244 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from solver.algorithms.certified.gram import gram_for, heaviest, is_near, weighed
+from solver.algorithms.certified.gram import gram_for, has_most_features, heaviest, weighted_gram
 from solver.algorithms.certified.gram_problem import Eliminated, GramProblem
 from solver.algorithms.certified.store import Gram, Store
+from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, PRECONDITIONER, ROUNDING
 from solver.arrays import Float64, Int64
 from solver.columns import DENSE
 from solver.kernels import descent, vectors
 from solver.penalty import Terms
 
-CYCLES = 3  # of coordinate descent on a quadratic model, before conjugate gradients go on along the face
-ITERATIONS = 40  # of conjugate gradients on a face
-LEAST_ITERATIONS = 4  # the same: the first ones gain little even where slow ways are left
-ALONE = 10  # cycles of coordinate descent in a turn where conjugate gradients do not help
-SCALES = (1.0, 0.25, 0.0625)  # of the step along a face, tried in turn
-FAST = 0.1  # a cycle that gains less than this share of the one before leaves nothing for conjugate gradients
-FLAT = 1e-6  # of the curvature that columns would have if none depended on others: less is none
-GRAM_SHARE = 0.01  # there, how much further cycles go on, compared with cycles over columns
-STIFF_ITERATIONS = 8  # of conjugate gradients, that the Gram matrix of the stiffest columns may cost
-STIFF_LEFT = 0.02  # of the weights may be left out of it
-LEAST_STIFF = 20  # of them are worth one
-GRAM_COST = 0.008  # of a multiplication by BLAS, compared with an entry of a column in a cycle
-SPARED = 30  # cycles over the columns that a Gram matrix spares
-SPARED_AGAIN = 3  # times as many, where there is one already that has most of the features
-LEAST_OWN = 0.5  # a column's curvature in a Gram matrix, compared with the true one: below, that takes its place
-EXACT = 1e-11  # of a column's curvature: more than float64 loses
-NEAR = 0.9  # a coefficient at zero whose slope is below this share of λ sits out a Newton step
-
 
 @dataclass(frozen=True)
 class Quadratic:
-    """½ dᵀXᵀWXd − gᵀd + penalty(β + d) in d = Δβ, over the coordinates `position`; g = Xᵀr, h is XᵀWX's diagonal."""
+    """½ dᵀXᵀWXd − gᵀd + penalty(β + d) in d = Δβ, over the coordinates `position`.
+
+    slots: where their columns are in the store. r: the residual, changed in place to r − WXd. w: the weights of the
+    examples, W = diag(w). g: the slopes Xᵀr at d = 0. h: the diagonal of XᵀWX.
+    """
 
     store: Store
     position: Int64
     slots: Int64
     beta: Float64
     terms: Terms
-    r: Float64  # changed in place, to r − WXd
+    r: Float64
     w: Float64
     g: Float64
     h: Float64
 
 
 class Model:
-    """A quadratic, minimised roughly: by its Gram matrix, or by cycles and conjugate gradients on the columns.
+    """A quadratic, minimised roughly by its Gram matrix, or by cycles and conjugate gradients on the columns.
 
-    stale: the Gram matrix may be of weights that are off by so much, relatively.
-    slow_cycles: so many were made in vain so far, and the Gram matrix may cost as many more.
+    stale: the relative error of weights that the Gram matrix may have.
+    slow_cycles: cycles that earlier models spent with little gain. The budget of a Gram matrix grows by them.
+
+    d: the step. included: the coordinates that take part. cycles: cycles and iterations so far.
+    remaining: what is left to gain: twice the last cycle's gain, or the duality gap of the Gram problem.
+    used_gram, weight_error: was the Gram matrix used, and the relative error of its weights.
     """
 
-    def __init__(self, at: Quadratic, stale: float, slow_cycles: int = 0) -> None:
-        self._at, self._stale, self._slow_cycles = at, stale, slow_cycles
-        self.d = np.zeros(at.position.size)
-        self._start = at.r.copy()
-        self._free = at.terms.free
-        self.chosen = ((at.beta != 0.0) | self._free | at.terms.above(at.g, NEAR)) & (at.h > 0.0)
-        self._order = np.flatnonzero(self.chosen)
+    def __init__(self, quadratic: Quadratic, stale: float, slow_cycles: int = 0) -> None:
+        self._quad, self._stale, self._slow_cycles = quadratic, stale, slow_cycles
+        self.d = np.zeros(quadratic.position.size)
+        self._first_r = quadratic.r.copy()
+        self._unpenalised = quadratic.terms.free
+        near = quadratic.terms.above(quadratic.g, MODEL.include_share)
+        self.included = ((quadratic.beta != 0.0) | self._unpenalised | near) & (quadratic.h > 0.0)
+        self._order = np.flatnonzero(self.included)  # cycles move coordinates that rest at zero to its end
         self.cycles = 0
-        self.left = 0.0  # what more cycles would gain, if they go on as the last two
-        self.by_gram = False
-        self.off = 0.0  # the relative distance of the weights that the Gram matrix stands for
+        self.remaining = 0.0
+        self.used_gram = False
+        self.weight_error = 0.0
 
-    def descend(self, limit: int, least: float, share: float) -> bool:
-        """Cycles of coordinate descent find the face, conjugate gradients go along it, by turns.
+    def descend(self, max_turns: int, least: float, share: float) -> bool:
+        """Minimise until a cycle gains less than `share` of the gain so far, or than `least`. False at max_turns.
 
-        Ends when a cycle after a run along the face gains less than `share` of all that was gained, or `least`, and
-        True is returned; or at the limit of turns.
+        A turn is some cycles of coordinate descent, which find the face, and conjugate gradients along it.
         """
-        if self._gram_pays():
-            return self._by_gram(least, share)
-        at, count, slack, total, gain = self._at, self._order.size, np.inf, 0.0, np.inf
-        along, cycles = True, CYCLES
-        for turn in range(limit):
+        if self._gram_is_cheaper():
+            return self._minimise_by_gram(least, share)
+        count, slack, total, gain = self._order.size, np.inf, 0.0, np.inf
+        use_cg, cycles = True, MODEL.first_cycles
+        for turn in range(max_turns):
             for _ in range(cycles):
                 last = gain
-                count, slack, gain = descent.descend(
-                    at.slots, *at.store.arrays, at.beta, at.h, *at.terms, at.r, at.w, self.d, self._order, count, slack
-                )
-                self.cycles += 1
+                count, slack, gain = self._cycle(count, slack)
                 total += gain
                 if gain <= max(share * total, least):
                     break
-            self.left = 2.0 * gain
-            if (turn or gain <= FAST * last) and gain <= max(share * total, least):
+            self.remaining = 2.0 * gain
+            converged_fast = gain <= MODEL.cycles_fast_ratio * last
+            if (turn or converged_fast) and gain <= max(share * total, least):
                 return True
-            if along:
-                face = self._along_face(share, max(least, 0.1 * share * total))
-                total += face
-                # Where columns depend on each other, signs change before anything is gained: cycles do better.
-                along = face > gain
-            cycles = 1 if along else ALONE
+            if use_cg:
+                face_gain = self._move_along_face(share, max(least, MODEL.cg_share * share * total))
+                total += face_gain
+                # When columns depend on each other, signs change before anything is gained: cycles do better.
+                use_cg = face_gain > gain
+            cycles = 1 if use_cg else MODEL.cycles_alone
         return False
 
-    def _gram_pays(self) -> bool:
-        """Is the Gram matrix, k² n multiplications by BLAS, cheaper than the cycles that it spares?"""
-        at, k = self._at, self._order.size
-        entries = float(at.store.entries(at.slots[self._order]).sum())
-        again = is_near(at.store, at.position[self._order])
-        spared = self._slow_cycles + SPARED * (SPARED_AGAIN if again else 1)
-        return bool(0 < k <= at.store.most_gram and k * k * at.r.size * GRAM_COST < spared * entries)
+    def _cycle(self, count: int, slack: float) -> tuple[int, float, float]:
+        """One cycle over the first `count` coordinates of the order: the next count and slack, and the gain."""
+        quad = self._quad
+        self.cycles += 1
+        found: tuple[int, float, float] = descent.descend(
+            quad.slots,
+            *quad.store.arrays,
+            quad.beta,
+            quad.h,
+            *quad.terms,
+            quad.r,
+            quad.w,
+            self.d,
+            self._order,
+            count,
+            slack,
+        )
+        return found
 
-    def _by_gram(self, least: float, share: float) -> bool:
-        """Minimise the model all but exactly, by its Gram matrix: no pass over the examples."""
-        self.by_gram = True
-        at, order, G = self._at, self._order, self._gram()
-        beta, terms, g = at.beta[order], at.terms.of(order), at.g[order]
-        energy = vectors.energy(at.r, at.w)
-        if terms.is_ridged:  # examples of their own, with the residual −√l2 β
+    # --- by the Gram matrix -------------------------------------------------------------------------------------
+
+    def _gram_is_cheaper(self) -> bool:
+        """Do the k² n multiplications of the Gram matrix cost less than the cycles that it spares?"""
+        quad, k = self._quad, self._order.size
+        entries = float(quad.store.entries(quad.slots[self._order]).sum())
+        exists = has_most_features(quad.store, quad.position[self._order])
+        spared = self._slow_cycles + GRAM_CHOICE.cycles_spared * (GRAM_CHOICE.extension_factor if exists else 1)
+        cost = k * k * quad.r.size * GRAM_CHOICE.multiplication_cost
+        return bool(0 < k <= quad.store.max_gram_columns and cost < spared * entries)
+
+    def _minimise_by_gram(self, least: float, share: float) -> bool:
+        """Minimise the model nearly exactly by its Gram matrix, without a pass over the examples."""
+        self.used_gram = True
+        quad, order, G = self._quad, self._order, self._gram()
+        beta, terms, g = quad.beta[order], quad.terms.of(order), quad.g[order]
+        energy = vectors.energy(quad.r, quad.w)
+        if terms.is_ridged:  # the L2 part acts as examples of its own, with the residual −√l2 β
             G[np.diag_indices(order.size)] += terms.l2
             g, energy = g - terms.l2 * beta, energy + float(terms.l2 @ beta**2)
-        free = np.flatnonzero(self._free[order])
-        rest = Eliminated(G, g, free, energy) if free.size else None
-        if rest is not None:
-            G, g, beta, terms, energy = rest.G, rest.g, beta[rest.kept], terms.of(rest.kept), rest.energy
+        unpenalised = np.flatnonzero(self._unpenalised[order])
+        reduced = Eliminated(G, g, unpenalised, energy) if unpenalised.size else None
+        if reduced is not None:
+            G, g, energy = reduced.G, reduced.g, reduced.energy
+            beta, terms = beta[reduced.kept], terms.of(reduced.kept)
         problem = GramProblem(G, g, beta, terms, energy)
-        ended, self.left = problem.minimise(GRAM_SHARE * share, GRAM_SHARE * least)
-        self.d[order] = problem.d if rest is None else rest.step(problem.d)
+        ended, self.remaining = problem.minimise(MODEL.gram_accuracy * share, MODEL.gram_accuracy * least)
+        self.d[order] = problem.d if reduced is None else reduced.step(problem.d)
         self.cycles += 1
         return ended
 
     def _gram(self) -> Float64:
-        """XᵀWX over the order, for weights that are nearly the model's."""
-        at, wanted = self._at, self._at.position[self._order]
-        gram = gram_for(at.store, wanted, at.w, self._stale, at.position)
-        self.off = float(np.abs(at.w - gram.w).sum()) / float(at.w.sum())
-        G, h = gram.of(wanted), at.h[self._order]
-        own = G.diagonal()
-        # A feature may have most of its weight where the matrix has none; and rounding must leave no direction flat.
-        np.fill_diagonal(G, np.where(own < LEAST_OWN * h, h, own) + self._ridge(self._order, 1e-6))
+        """XᵀWX over the included coordinates, for weights near the model's."""
+        quad, wanted = self._quad, self._quad.position[self._order]
+        gram = gram_for(quad.store, wanted, quad.w, self._stale, quad.position)
+        self.weight_error = float(np.abs(quad.w - gram.w).sum()) / float(quad.w.sum())
+        G, h = gram.of(wanted), quad.h[self._order]
+        diagonal = G.diagonal()
+        # A feature may have most of its weight on examples that the matrix left out.
+        curvature = np.where(diagonal < MODEL.least_curvature_share * h, h, diagonal)
+        np.fill_diagonal(G, curvature + self._ridge(self._order, ROUNDING.gram_ridge))
         return G
 
-    def _ridge(self, chosen: Int64, share: float) -> Float64:
-        """A share of these columns' curvature, of dense ones that about their mean: what lies in it is exact."""
-        at, slots, h = self._at, self._at.slots[chosen], self._at.h[chosen]
-        if not (at.store.kinds(slots) == DENSE).any():
+    def _ridge(self, coordinates: Int64, share: float) -> Float64:
+        """A share of each column's curvature, for dense columns of the curvature about their mean.
+
+        Products are formed about the mean: only that part has float32 errors.
+        """
+        quad, slots, h = self._quad, self._quad.slots[coordinates], self._quad.h[coordinates]
+        if not (quad.store.kinds(slots) == DENSE).any():
             return share * h
         sums = np.empty(slots.size)
-        at.store.slopes(slots, at.w, sums)
-        spread = np.maximum(h - sums**2 / float(at.w.sum()), 0.0)
-        return share * spread + EXACT * h
+        quad.store.slopes(slots, quad.w, sums)
+        spread = np.maximum(h - sums**2 / float(quad.w.sum()), 0.0)
+        return share * spread + ROUNDING.sums_ridge * h
 
-    def _along_face(self, share: float, least: float) -> float:
-        """Conjugate gradients over the coefficients that are not zero, their signs held; returns the gain.
+    # --- along the face -----------------------------------------------------------------------------------------
 
-        Unpenalised ones have no sign to hold.
+    def _move_along_face(self, share: float, least: float) -> float:
+        """Conjugate gradients over the nonzero coefficients with their signs held; returns the gain.
+
+        Unpenalised coefficients have no sign to hold.
         """
-        at = self._at
-        face = np.flatnonzero((at.beta + self.d != 0.0) | (self._free & self.chosen))
+        quad = self._quad
+        face = np.flatnonzero((quad.beta + self.d != 0.0) | (self._unpenalised & self.included))
         if face.size < 2:
             return 0.0
-        before, old, kept = self._value(self.d, at.r), self.d[face], at.r.copy()
-        signs = np.sign(at.beta[face] + old)
-        step = self._conjugate(face, share, least)
-        for scale in SCALES:
-            # Coefficients that would change sign stop at zero.
-            stays = ((at.beta[face] + old + scale * step) * signs > 0.0) | self._free[face]
-            new = np.where(stays, old + scale * step, -at.beta[face])
-            at.r[:] = kept - at.w * at.store.product(at.slots[face], new - old)
+        before, old, old_r = self._value(self.d, quad.r), self.d[face], quad.r.copy()
+        signs = np.sign(quad.beta[face] + old)
+        step = self._conjugate_gradients(face, share, least)
+        for scale in MODEL.face_step_sizes:
+            # A coefficient that would change sign stops at zero.
+            stays = ((quad.beta[face] + old + scale * step) * signs > 0.0) | self._unpenalised[face]
+            new = np.where(stays, old + scale * step, -quad.beta[face])
+            quad.r[:] = old_r - quad.w * quad.store.product(quad.slots[face], new - old)
             self.d[face] = new
-            gain = before - self._value(self.d, at.r)
+            gain = before - self._value(self.d, quad.r)
             if gain >= 0.0:
                 return gain
-        self.d[face], at.r[:] = old, kept
+        self.d[face], quad.r[:] = old, old_r
         return 0.0
 
-    def _conjugate(self, face: Int64, share: float, least: float) -> Float64:
+    def _conjugate_gradients(self, face: Int64, share: float, least: float) -> Float64:
         """Solve H δ = −∇ on the face, preconditioned, until an iteration gains little."""
-        at, terms = self._at, self._at.terms.of(face)
-        slots, h, precondition = at.slots[face], at.h[face] + terms.l2, self._preconditioner(face)
-        residual, image = np.empty(slots.size), np.empty(slots.size)
-        at.store.slopes(slots, at.r, residual)
-        now = at.beta[face] + self.d[face]
-        residual -= terms.slope_at(now) + terms.l2 * now
+        quad, terms = self._quad, self._quad.terms.of(face)
+        slots, h, precondition = quad.slots[face], quad.h[face] + terms.l2, self._preconditioner(face)
+        residual, image = self._face_slopes(face), np.empty(slots.size)
         step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
         last = np.inf
-        for k in range(ITERATIONS):
+        for k in range(MODEL.cg_iterations):
             scaled = precondition(residual)
             energy = float(residual @ scaled)
             if energy <= 0.0:
                 break
             direction = scaled + (energy / last) * direction
             last = energy
-            at.store.slopes(slots, at.w * at.store.product(slots, direction), image)
+            quad.store.slopes(slots, quad.w * quad.store.product(slots, direction), image)
             image += terms.l2 * direction
-            bend = float(direction @ image)
-            if bend <= FLAT * float(direction @ (h * direction)):
+            curvature = float(direction @ image)
+            if curvature <= ROUNDING.flat * float(direction @ (h * direction)):
                 break
-            alpha = energy / bend
+            alpha = energy / curvature
             step += alpha * direction
             residual -= alpha * image
             self.cycles += 1
-            total += 0.5 * alpha * energy
-            if k + 1 >= LEAST_ITERATIONS and 0.5 * alpha * energy <= max(0.1 * share * total, least):
+            gain = 0.5 * alpha * energy
+            total += gain
+            if k + 1 >= MODEL.cg_least_iterations and gain <= max(MODEL.cg_share * share * total, least):
                 break
         return step
 
-    def _preconditioner(self, face: Int64) -> Callable[[Float64], Float64]:
-        """H's diagonal, but for the stiffest columns, those with the largest curvature, their own Gram matrix.
+    def _face_slopes(self, face: Int64) -> Float64:
+        """Minus the gradient of the model over the face."""
+        quad, terms = self._quad, self._quad.terms.of(face)
+        slopes = np.empty(face.size)
+        quad.store.slopes(quad.slots[face], quad.r, slopes)
+        now = quad.beta[face] + self.d[face]
+        slopes -= terms.slope_at(now) + terms.l2 * now
+        return slopes
 
-        They are the well filled ones, which overlap the most and hold conjugate gradients up. The matrix need not be
-        fresh to be of use: it is formed anew when most of them, or the weights' proportions, have changed.
+    def _preconditioner(self, face: Int64) -> Callable[[Float64], Float64]:
+        """The diagonal of H, and for the stiffest columns, those of largest curvature, their Gram matrix.
+
+        They are the frequent features, which overlap the most and slow conjugate gradients down.
         """
-        at, l2 = self._at, self._at.terms.l2[face]
-        h = at.h[face] + l2
+        quad, l2 = self._quad, self._quad.terms.l2[face]
+        h = quad.h[face] + l2
         stiff = np.sort(np.argsort(-h, kind="stable")[: self._stiff_count(face)])
-        if stiff.size < LEAST_STIFF:
+        if stiff.size < PRECONDITIONER.least_stiff_columns:
             return lambda residual: residual / h
-        scale, last = float(at.w.sum()), at.store.stiff
-        if last is None or last.changed(at.position[face[stiff]], at.w / scale):
-            weights = heaviest(at.w / scale, STIFF_LEFT)
-            G = weighed(at.store, at.position[face[stiff]], weights)
-            own = np.maximum(G.diagonal(), at.h[face[stiff]] / scale)
-            np.fill_diagonal(G, own + self._ridge(face[stiff], 1e-5) / scale)  # positive definite
-            at.store.stiff = last = Gram(at.position[face[stiff]], G, weights)
-        here = np.flatnonzero(np.isin(at.position[face], last.position, assume_unique=True))
+        scale = float(quad.w.sum())
+        gram = self._stiff_gram(face[stiff], scale)
+        here = np.flatnonzero(np.isin(quad.position[face], gram.position, assume_unique=True))
         try:
-            G = scale * last.of(at.position[face[here]])
+            G = scale * gram.of(quad.position[face[here]])
             G[np.diag_indices(here.size)] += l2[here]
             factor = cho_factor(G, lower=True, check_finite=False)
-        except LinAlgError:  # columns that depend on each other beyond float32: the diagonal serves
+        except LinAlgError:  # columns depend on each other beyond float32: the diagonal serves
             return lambda residual: residual / h
 
         def precondition(residual: Float64) -> Float64:
@@ -240,13 +260,30 @@ class Model:
 
         return precondition
 
+    def _stiff_gram(self, stiff: Int64, scale: float) -> Gram:
+        """The Gram matrix of the stiffest columns, for weights that sum to 1.
+
+        An old one serves until most columns, or the proportions of the weights, have changed.
+        """
+        quad, position = self._quad, self._quad.position[stiff]
+        last = quad.store.stiff_gram
+        if last is None or last.is_outdated(position, quad.w / scale):
+            weights = heaviest(quad.w / scale, PRECONDITIONER.weights_left_out)
+            G = weighted_gram(quad.store, position, weights)
+            curvature = np.maximum(G.diagonal(), quad.h[stiff] / scale)
+            np.fill_diagonal(G, curvature + self._ridge(stiff, PRECONDITIONER.stiff_ridge) / scale)
+            quad.store.stiff_gram = last = Gram(position, G, weights)
+        return last
+
     def _stiff_count(self, face: Int64) -> int:
-        """As many as have a Gram matrix that costs no more than a few iterations."""
-        at = self._at
-        entries = float(at.store.entries(at.slots[face]).sum())
-        worth = int(np.sqrt(STIFF_ITERATIONS * 2.0 * entries / (GRAM_COST * at.r.size)))
-        return min(worth, face.size, at.store.most_gram)
+        """As many columns as have a Gram matrix that costs no more than a few iterations."""
+        quad = self._quad
+        entries = float(quad.store.entries(quad.slots[face]).sum())
+        iterations = PRECONDITIONER.iterations_worth * 2.0 * entries
+        affordable = int(np.sqrt(iterations / (GRAM_CHOICE.multiplication_cost * quad.r.size)))
+        return min(affordable, face.size, quad.store.max_gram_columns)
 
     def _value(self, d: Float64, r: Float64) -> float:
-        at = self._at
-        return float(vectors.model_loss(self._start, r, at.w) + at.terms.value(at.beta + d))
+        """The model at d, where its residual is r."""
+        quad = self._quad
+        return float(vectors.model_loss(self._first_r, r, quad.w) + quad.terms.value(quad.beta + d))

@@ -1,14 +1,14 @@
 """The certified mode: subspace search over a working set, and sweeps over all features that prove what was reached.
 
 For each λ
-    1. working set: the features with coefficients, and those whose slopes come near λ
-    2. their columns come to the driver, if they are not in its store, and f is minimised over them (subspace.py)
-    3. a sweep at the new margins: the slope of every feature that can matter, and with the largest the duality gap
-    4. done? If not, features that violate |∂L/∂βⱼ| ≤ λ join the working set, and on with 2
-A λ far below the last one, where a first working set would be all but everything, is reached over stepping stones:
-steps 1 to 3, roughly, at λ between. A round is a sweep, a pass over the data. Where the budget of the store does not
-hold the working set, rounds split by feature (split.py) carry on from where the search stands, ended by the same
-certificate.
+    1. Choose the working set: features with coefficients, and features whose slopes come near their threshold.
+    2. Load their columns into the driver's store and minimise f over them (subspace.py).
+    3. Sweep at the new margins: the slope of every feature that can matter. The largest gives the duality gap.
+    4. Stop if the certificate is met. Otherwise features that violate |∂L/∂βⱼ| ≤ λ join, and step 2 follows.
+A round is a sweep: one pass over the data. A λ far below the last one would have a first working set of nearly all
+features. It is reached over stepping stones: steps 1 to 3 at intermediate λ, solved roughly. When the store's budget
+does not hold the working set, rounds split by feature (split.py) continue from the current β until the certificate is
+met.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from solver.algorithms.certified.certificate import Certificate, warn_unless_met
 from solver.algorithms.certified.split import Iterate, SplitRounds
 from solver.algorithms.certified.store import Store
-from solver.algorithms.certified.subspace import VIOLATES, Subspace
+from solver.algorithms.certified.subspace import Subspace
 from solver.algorithms.certified.threads import Threads
+from solver.algorithms.certified.tuning import ACCURACY, ESTIMATE, ROUNDING, STEPPING_STONES, WORKING_SET
 from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Sweep
 from solver.blocks import Blocks
@@ -33,18 +34,6 @@ from solver.path import PathStart
 from solver.problem import Problem
 from solver.records import Log, OnRound, Solution, Stop
 from solver.start import NullModel, free_coordinates, restart, split_intercept
-
-ENTER = 0.8  # a feature joins the first working set of a λ when its slope is above this share of λ
-MOST = 0.5  # where that is more than this share of all features, all of them join
-LIMIT = 1_000_000  # features that one block may propose at a time
-MEMORY_SHARE = 0.25  # of the memory available, for the store, unless a budget is given
-FIRST, NEXT = 0.5, 0.3  # shares of tol that the first and the later searches of a λ may leave on the table
-OUTSIDE = 20.0  # what features outside the working set gain singly, they may gain so much more with the others
-PART_STEPS = 5  # Newton steps over the part of a working set that fits
-PART_SHARE = 0.1  # of tol, which they may leave
-WELL_BEYOND = 0.5  # share of the budget that β's own columns take, from which the search is not tried again
-LEAP = 8.0  # from one λ to the next: where slopes say too little of what is so far away, there are stones on the way
-STONE_SHARE = 0.01  # of f, which the search at such a λ may leave
 
 
 def solve_path(
@@ -56,16 +45,16 @@ def solve_path(
     start: PathStart,
     on_round: OnRound | None = None,
 ) -> Iterator[Solution]:
-    """Each λ from the solution of the last.
+    """Solve each λ, warm-started at the solution of the one before.
 
-    A path taken up again goes on from the last two solutions stored. It has to find slopes and Gram matrices anew that
-    the run that was cut had at hand: it costs a sweep more, and its models are others within the tolerance.
+    A resumed path starts from the last two stored solutions. It has no slopes and no Gram matrices yet: it takes one
+    more sweep, and its models may differ within the tolerance.
     """
     done = start.done
     last = lambdas[done - 1] if done else null.lambda_max
-    search = CertifiedSearch(blocks, problem, options, start.beta(null), last=last)
+    search = CertifiedSearch(blocks, problem, options, start.beta(null), last_lambda=last)
     if len(start.betas) > 1 and lambdas[done - 2] < null.lambda_max:
-        search.solved = list(zip(lambdas[done - 2 : done], start.betas[-2:], strict=True))
+        search.last_solutions = list(zip(lambdas[done - 2 : done], start.betas[-2:], strict=True))
     for k in range(done, len(lambdas)):
         if lambdas[k] >= null.lambda_max:
             yield null.solution(problem, lambdas[k], k)
@@ -74,9 +63,9 @@ def solve_path(
 
 
 class CertifiedSearch:
-    """The driver's side of a path: β, the margins, and the store of columns.
+    """The driver's side of a path: β and the store of columns.
 
-    last: the λ that β is a solution at; λmax where there is no β. If none is given, there are no stepping stones.
+    last_lambda: the λ that β solves; λmax when β = 0. With 0 there are no stepping stones.
     """
 
     def __init__(
@@ -86,38 +75,38 @@ class CertifiedSearch:
         options: DefaultOptions,
         beta: Coefficients | None = None,
         *,
-        last: float = 0.0,
+        last_lambda: float = 0.0,
     ) -> None:
         self._blocks, self._problem, self._options = blocks, problem, options
         self._free = free_coordinates(blocks, problem)
         self._beta = Coefficients.empty() if beta is None else beta
-        self.solved: list[tuple[float, Coefficients]] = []  # the last two λ, with their β; or fewer
-        self._last = last
-        self._swept = False  # do the blocks know the slopes at β?
-        # What is not known yet is taken to be as large as a column can be.
-        self._nbytes = np.full(problem.coordinates, 8 * problem.examples.n, np.int64)
+        self.last_solutions: list[tuple[float, Coefficients]] = []  # λ and β of the last two λ, at most
+        self._last_lambda = last_lambda
+        self._slopes_known = False  # do the blocks hold the slopes at β?
+        # A column of unknown size counts as the largest possible one: an index and a value for every example.
+        self._column_bytes = np.full(problem.coordinates, 8 * problem.examples.n, np.int64)
         memory = options.subspace_memory
-        budget = int(MEMORY_SHARE * psutil.virtual_memory().available) if memory is None else memory
+        budget = int(WORKING_SET.memory_share * psutil.virtual_memory().available) if memory is None else memory
         self._store = Store(problem.examples.n, problem.coordinates, budget, Threads(options.threads))
-        self._cut = False  # is the working set less than was wanted?
-        self._beyond = budget == 0  # was the last one beyond the budget?
-        self._keep_free()
+        self._was_cut = False  # did the budget cut the last working set down?
+        self._exceeded_budget = budget == 0  # did the last λ need split rounds?
+        self._store_unpenalised_columns()
 
-    def _keep_free(self) -> None:
-        """The unpenalised columns are here already. They are not counted in the budget, and never dropped."""
+    def _store_unpenalised_columns(self) -> None:
+        """Put the unpenalised columns into the store. They are not counted in the budget and never dropped."""
         rows = self._free.columns
         self._store.add(self._free.position, Columns.from_rows(rows))
         self._store.budget += rows.nbytes
-        self._nbytes[self._free.position] = 4 * rows.shape[1]
+        self._column_bytes[self._free.position] = 4 * rows.shape[1]
 
     def solve(self, lam: float, *, lambda_index: int = 0, on_round: OnRound | None = None) -> Solution:
-        """Minimise f at λ from the last solution."""
+        """Minimise f at λ, starting at the last solution."""
         log = Log(lambda_index, float(lam), on_round)
-        certificate = None if self._well_beyond() else self._search(lam, log)
-        self._beyond = certificate is None
+        certificate = None if self._skips_search() else self._search(lam, log)
+        self._exceeded_budget = certificate is None
         if certificate is None:
             certificate = self._split_rounds(lam, log)
-        self._passed(lam)
+        self._record_solution(lam)
         stop: Stop = "tolerance" if certificate.met(self._options) else "limit"
         beta, intercept = split_intercept(self._problem, self._beta)
         solution = log.solution(beta, intercept, certificate.objective, certificate.gap, stop)
@@ -127,39 +116,47 @@ class CertifiedSearch:
     # --- within the budget --------------------------------------------------------------------------------------
 
     def _search(self, lam: float, log: Log) -> Certificate | None:
-        """Steps 1 to 4; None where the working set is beyond the budget."""
-        self._prepare(lam, log)
-        first = self._entering(lam)
-        while self._too_far(lam, first) and log.rounds + 1 < self._options.max_rounds:
-            if not self._stepping_stone(lam, log):
-                return None
-            first = self._entering(lam)
-        working = self._affordable(self._own, first, least=0.0)
-        if working is None or not self._fetch(self._own, working):
+        """Steps 1 to 4. None when the working set exceeds the budget."""
+        working = self._first_working_set(lam, log)
+        if working is None or not self._load_columns(self._support, working):
             return None
-        margins = self._margins()
-        share, dual = FIRST, -np.inf
-        while self._fetch(working, working):
+        margins = self._margins_from_store()
+        share, dual = ACCURACY.first_share, -np.inf
+        while working is not None and self._load_columns(working, working):
             search = self._subspace(lam, working, margins)
-            sweep = self._improve(search, log, *self._asked(share), go_on=share == FIRST)
+            is_first = share == ACCURACY.first_share
+            sweep = self._search_and_sweep(search, log, *self._search_limits(share), extrapolate=is_first)
             dual = max(dual, search.f.dual_value(search.dual_margins, sweep.violation))
             new = ~np.isin(sweep.position, working, assume_unique=True)
             certificate = self._certify(search, sweep, new, dual)
             log.end(search.objective, self._nonzeros, gap=certificate.gap)
-            no_way = search.stuck and not new.any()
-            if certificate.met(self._options) or no_way or log.rounds >= self._options.max_rounds:
+            no_progress = search.stuck and not new.any()
+            if certificate.met(self._options) or no_progress or log.rounds >= self._options.max_rounds:
                 return certificate
-            enough = certificate.estimate <= self._options.tol * certificate.objective  # then the gap alone is lacking
-            share = NEXT if new.any() else min(share, NEXT) if enough else 0.1 * share
-            wider = self._affordable(working, sweep, least=0.5)
-            if wider is None:
-                return None
-            working = wider
+            share = self._next_share(share, certificate, has_new=bool(new.any()))
+            working = self._fit_to_budget(working, sweep, least=WORKING_SET.least_new_share)
         return None
 
+    def _first_working_set(self, lam: float, log: Log) -> Int64 | None:
+        """Step 1, over stepping stones if λ is far. None when the budget does not hold it."""
+        self._ensure_slopes(lam, log)
+        entering = self._entering_features(lam)
+        while self._needs_stepping_stone(lam, entering) and log.rounds + 1 < self._options.max_rounds:
+            if not self._stepping_stone(lam, log):
+                return None
+            entering = self._entering_features(lam)
+        return self._fit_to_budget(self._support, entering, least=0.0)
+
+    def _next_share(self, share: float, certificate: Certificate, *, has_new: bool) -> float:
+        """The share of tol that the next search may leave."""
+        if has_new:
+            return ACCURACY.later_share
+        only_gap_lacks = certificate.estimate <= self._options.tol * certificate.objective
+        return min(share, ACCURACY.later_share) if only_gap_lacks else ACCURACY.tighten * share
+
     @property
-    def _own(self) -> Int64:
-        """The coordinates of β, and those that are not penalised, whatever their coefficients."""
+    def _support(self) -> Int64:
+        """The coordinates with coefficients, and all unpenalised coordinates."""
         return np.union1d(self._beta.position, self._free.position)
 
     @property
@@ -169,120 +166,123 @@ class CertifiedSearch:
     def _subspace(self, lam: float, working: Int64, margins: Float64) -> Subspace:
         return Subspace(self._problem, self._free, self._store, lam, working, self._beta, margins)
 
-    def _improve(
-        self, search: Subspace, log: Log, enough: float, max_gap: float, *, go_on: bool, dual: bool = True
+    def _search_and_sweep(
+        self, search: Subspace, log: Log, tolerance: float, max_gap: float, *, extrapolate: bool, dual: bool = True
     ) -> Sweep:
-        """Steps 2 and 3, the columns being in the store."""
+        """Steps 2 and 3, once the columns are in the store."""
         log.begin(search.objective, search.lam)
         with log.searching():
-            if go_on:
-                self._go_on(search)
-            search.minimise(enough, max_gap, dual=dual)
+            if extrapolate:
+                self._extrapolate_start(search)
+            search.minimise(tolerance, max_gap, dual=dual)
         self._beta = search.coefficients
         return self._sweep(search.dual_margins, search.lam, 1.0)
 
-    def _too_far(self, lam: float, entering: Sweep) -> bool:
-        """Is λ so far from the last that slopes there let in more features than there can be in a model, or room?"""
+    def _needs_stepping_stone(self, lam: float, entering: Sweep) -> bool:
+        """Is λ far from the last one, and would more features enter than a model can have, or the store can hold?"""
         many = entering.position.size > self._problem.examples.n or int(entering.nbytes.sum()) > self._store.budget
-        return many and lam * LEAP < self._last * (1.0 - 1e-9)
+        return many and lam * STEPPING_STONES.max_ratio < self._last_lambda * (1.0 - ROUNDING.lambda_ratio)
 
     def _stepping_stone(self, lam: float, log: Log) -> bool:
-        """Steps 1 to 3 at a λ on the way to this one, roughly; False where the working set is beyond the budget."""
-        strides = np.ceil(np.log(self._last / lam) / np.log(LEAP) - 1e-9)
-        stone = self._last * float((lam / self._last) ** (1.0 / strides))
-        working = self._affordable(self._own, self._entering(stone), least=0.0)
-        if working is None or not (self._fetch(self._own, working) and self._fetch(working, working)):
+        """Steps 1 to 3 at an intermediate λ, solved roughly. False when the working set exceeds the budget."""
+        strides = np.ceil(np.log(self._last_lambda / lam) / np.log(STEPPING_STONES.max_ratio) - ROUNDING.lambda_ratio)
+        stone = self._last_lambda * float((lam / self._last_lambda) ** (1.0 / strides))
+        working = self._fit_to_budget(self._support, self._entering_features(stone), least=0.0)
+        if working is None or not (self._load_columns(self._support, working) and self._load_columns(working, working)):
             return False
-        search = self._subspace(stone, working, self._margins())
-        sweep = self._improve(search, log, STONE_SHARE, np.inf, go_on=True, dual=False)
+        search = self._subspace(stone, working, self._margins_from_store())
+        sweep = self._search_and_sweep(
+            search, log, STEPPING_STONES.stone_tolerance, np.inf, extrapolate=True, dual=False
+        )
         gap = search.objective - search.f.dual_value(search.margins, sweep.violation)
         log.end(search.objective, self._nonzeros, gap=gap)
-        self._passed(stone)
+        self._record_solution(stone)
         return True
 
-    def _passed(self, lam: float) -> None:
-        self.solved = [*self.solved[-1:], (lam, self._beta)]
-        self._last = lam
+    def _record_solution(self, lam: float) -> None:
+        self.last_solutions = [*self.last_solutions[-1:], (lam, self._beta)]
+        self._last_lambda = lam
 
-    def _entering(self, lam: float) -> Sweep:
-        """Features with slopes that come near λ; where these are most of all, all, if there is room."""
-        near = self._sweep(None, lam, ENTER)
-        if near.position.size < MOST * self._nbytes.size:
+    def _entering_features(self, lam: float) -> Sweep:
+        """Features whose slopes come near their threshold. If most features do, all of them, if the store has room."""
+        near = self._sweep(None, lam, WORKING_SET.enter_share)
+        if near.position.size < WORKING_SET.take_all_share * self._column_bytes.size:
             return near
         everything = self._sweep(None, lam, 0.0)
         return everything if int(everything.nbytes.sum()) <= self._store.budget else near
 
-    def _prepare(self, lam: float, log: Log) -> None:
-        """See to it that the blocks know the slopes at β."""
-        if self._swept:
+    def _ensure_slopes(self, lam: float, log: Log) -> None:
+        """Sweep at β unless the blocks hold its slopes."""
+        if self._slopes_known:
             return
         log.begin(np.nan)
         margins = restart(self._blocks, self._free, self._beta)
-        self._fit_free(margins)
-        sweep = self._sweep(margins, lam, ENTER)
+        self._fit_unpenalised(margins)
+        sweep = self._sweep(margins, lam, WORKING_SET.enter_share)
         f = self._problem.at(lam, self._beta.position)
         objective = f.value(margins, self._beta.value)
         log.end(objective, self._nonzeros, gap=objective - f.dual_value(margins, sweep.violation))
 
-    def _fit_free(self, margins: Float64) -> None:
+    def _fit_unpenalised(self, margins: Float64) -> None:
         """Bring f to its minimum over the unpenalised coordinates."""
         moved = Coefficients(self._free.position, self._free.refit(margins))
         self._beta = self._beta.moved(moved) if moved.value.any() else self._beta
 
-    def _go_on(self, search: Subspace) -> None:
-        """Begin where β gets to if it goes on, in log λ, as it went from the λ before the last to the last.
+    def _extrapolate_start(self, search: Subspace) -> None:
+        """Start where β arrives when it continues, linearly in log λ, its change between the last two λ.
 
         On separable data, at small λ, that is nearly the solution.
         """
-        if len(self.solved) == 2:
-            (first, before), (second, _) = self.solved
-            search.go_on(before, np.log(second / search.lam) / np.log(first / second))
+        if len(self.last_solutions) == 2:
+            (first, before), (second, _) = self.last_solutions
+            search.extrapolate_start(before, np.log(second / search.lam) / np.log(first / second))
 
-    def _asked(self, share: float) -> tuple[float, float]:
-        """What a search may leave, relative to f: to gain, and of the gap of its working set."""
+    def _search_limits(self, share: float) -> tuple[float, float]:
+        """The remaining gain and the gap of the working set that a search may leave, each relative to f."""
         if self._options.gap is not None:
             return np.inf, share * self._options.gap
-        return share * self._options.tol, np.inf if share == FIRST else 0.8 * self._options.max_gap
+        is_first = share == ACCURACY.first_share
+        return share * self._options.tol, np.inf if is_first else ACCURACY.max_gap_share * self._options.max_gap
 
     def _certify(self, search: Subspace, sweep: Sweep, new: NDArray[np.bool_], dual: float) -> Certificate:
-        """The gap of the swept iterate, and what the search left plus what features outside it could gain.
+        """The gap, and the estimate: what the search left plus what features outside it could gain.
 
-        Single gains say too little of what a feature gains together with others that it depends on, or many features
-        that violate a little where the budget cut the working set down: then the gap alone counts.
+        The single gain of a feature says little when it depends on others, and when the budget left out many features
+        that violate a little. Then the gap alone counts.
         """
         slopes, terms = sweep.slope[new], self._problem.at(search.lam, sweep.position[new]).terms
         gains = terms.gains(slopes, sweep.curvature[new], np.zeros(slopes.size))
-        gap = max(search.objective - dual, 0.0)  # rounding aside, it is
-        reliable = not terms.above(slopes, 1.0 + VIOLATES).any() and not (self._cut and new.any())
-        left = search.remaining + OUTSIDE * float(gains.sum()) if reliable else np.inf
-        return Certificate(search.objective, gap, min(gap, left))
+        gap = max(search.objective - dual, 0.0)  # below 0 only by rounding
+        reliable = not terms.above(slopes, 1.0 + ESTIMATE.unseen_violation).any() and not (self._was_cut and new.any())
+        remaining = search.remaining + ESTIMATE.outside_factor * float(gains.sum()) if reliable else np.inf
+        return Certificate(search.objective, gap, min(gap, remaining))
 
-    def _margins(self) -> Float64:
-        """Xβ from the store, in the order of the features whatever the order of the slots."""
+    def _margins_from_store(self) -> Float64:
+        """Xβ, summed in the order of the features."""
         return self._store.product(self._store.slots(self._beta.position), self._beta.value)
 
-    def _affordable(self, working: Int64, sweep: Sweep, least: float) -> Int64 | None:
-        """The working set with what the sweep listed, cut down to the budget.
+    def _fit_to_budget(self, working: Int64, sweep: Sweep, least: float) -> Int64 | None:
+        """The working set and the features that the sweep listed, cut down to the budget.
 
-        Coefficients that are not zero come first, then features by their slopes. None where that leaves out β's own,
-        or more than a share of 1 − least of those that are new.
+        The support of β comes first, then features by the size of their slopes. None when the support does not fit, or
+        less than the share `least` of the new features.
         """
         everything = np.union1d(working, sweep.position)
-        self._cut = int(self._nbytes[everything].sum()) > self._store.budget
-        if not self._cut:
+        self._was_cut = int(self._column_bytes[everything].sum()) > self._store.budget
+        if not self._was_cut:
             return everything
-        new = ~np.isin(sweep.position, self._own, assume_unique=True)
-        room = self._store.budget - int(self._nbytes[self._own].sum())
+        new = ~np.isin(sweep.position, self._support, assume_unique=True)
+        room = self._store.budget - int(self._column_bytes[self._support].sum())
         falling_slopes = np.flatnonzero(new)[np.argsort(-np.abs(sweep.slope[new]), kind="stable")]
         fitting = falling_slopes[np.cumsum(sweep.nbytes[falling_slopes]) <= room]
         if room < 0 or fitting.size == 0 or fitting.size < least * falling_slopes.size:
             return None
-        return np.union1d(self._own, sweep.position[fitting])
+        return np.union1d(self._support, sweep.position[fitting])
 
-    def _fetch(self, wanted: Int64, keep: Int64) -> bool:
-        """Bring the columns of `wanted` into the store, dropping others than `keep` if it must; False if too many."""
+    def _load_columns(self, wanted: Int64, keep: Int64) -> bool:
+        """Load the columns of `wanted`. If room is needed, drop all but `keep`. False when they do not fit."""
         missing = self._store.missing(wanted)
-        need = int(self._nbytes[missing].sum())
+        need = int(self._column_bytes[missing].sum())
         if self._store.nbytes + need > self._store.budget:
             self._store.keep(np.union1d(keep, self._free.position))
             if self._store.nbytes + need > self._store.budget:
@@ -292,46 +292,46 @@ class CertifiedSearch:
         return True
 
     def _sweep(self, margins: Float64 | None, lam: float, share: float) -> Sweep:
-        """One sweep over all blocks; positions count over all of them."""
-        found = self._blocks.sweep(margins, lam, share, LIMIT)
-        self._swept = True
-        self._nbytes[found.position] = found.nbytes
+        """Sweep all blocks. Positions count over all features."""
+        found = self._blocks.sweep(margins, lam, share, WORKING_SET.max_proposed)
+        self._slopes_known = True
+        self._column_bytes[found.position] = found.nbytes
         return found
 
-    # --- beyond it ----------------------------------------------------------------------------------------------
+    # --- beyond the budget ---------------------------------------------------------------------------------------
 
-    def _well_beyond(self) -> bool:
-        """Is it clear from the last λ that the search over everything has no room?"""
-        own = int(self._nbytes[self._beta.position].sum())
-        return self._beyond and own >= WELL_BEYOND * self._store.budget
+    def _skips_search(self) -> bool:
+        """Did the last λ exceed the budget, with a β whose own columns fill much of it?"""
+        own = int(self._column_bytes[self._beta.position].sum())
+        return self._exceeded_budget and own >= WORKING_SET.skip_search_share * self._store.budget
 
     def _split_rounds(self, lam: float, log: Log) -> Certificate:
-        """Rounds split by feature, with the subspace search over what fits."""
+        """Rounds split by feature, each with a subspace search over the features that fit."""
 
         def search_part(at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Iterate:
-            return self._search_part(lam, at, sweep, dbeta)
+            return self._search_fitting_part(lam, at, sweep, dbeta)
 
-        self._swept = False
+        self._slopes_known = False
         rounds = SplitRounds(self._blocks, self._problem, self._free, lam, self._beta, search_part)
         certificate = rounds.run(self._options, log)
-        self._beta = rounds.at.beta
+        self._beta = rounds.iterate.beta
         return certificate
 
-    def _search_part(self, lam: float, at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Iterate:
-        """Minimise f over the features that matter the most for the room they take, the others held."""
-        self._nbytes[sweep.position] = sweep.nbytes
-        chosen = self._strongest(lam, at, sweep, dbeta)
-        if chosen.size == 0 or not self._fetch(chosen, chosen):
+    def _search_fitting_part(self, lam: float, at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Iterate:
+        """Minimise f over the features that are most useful for their bytes, the others held fixed."""
+        self._column_bytes[sweep.position] = sweep.nbytes
+        chosen = self._most_useful_features(lam, at, sweep, dbeta)
+        if chosen.size == 0 or not self._load_columns(chosen, chosen):
             return at
         chosen = np.union1d(chosen, self._free.position)
         held, margins = at.beta.apart_from(chosen), at.margins.copy()
         search = Subspace(self._problem, self._free, self._store, lam, chosen, at.beta.among(chosen), margins)
-        search.minimise(PART_SHARE * self._options.tol, np.inf, PART_STEPS, dual=False)
+        search.minimise(ACCURACY.part_share * self._options.tol, np.inf, ACCURACY.part_steps, dual=False)
         penalty = self._problem.at(lam, held.position).terms.value(held.value)
         return Iterate(held.merged(search.coefficients), margins, search.objective + penalty)
 
-    def _strongest(self, lam: float, at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Int64:
-        """Of the active features, as many as the store holds: those that moved f the most, for their bytes."""
+    def _most_useful_features(self, lam: float, at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Int64:
+        """As many active features as the store holds: those that moved f the most for their bytes."""
         step, beta = dbeta.on(sweep.position), at.beta.on(sweep.position)
         terms = self._problem.at(lam, sweep.position).terms
         worth = sweep.curvature * step**2 + terms.gains(sweep.slope, sweep.curvature, beta - step)

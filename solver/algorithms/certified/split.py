@@ -1,12 +1,12 @@
-"""Rounds split by feature, for a working set beyond the driver's budget, ended by the same certificate.
+"""Rounds split by feature, for a working set that exceeds the driver's budget.
 
-A round is Algorithm 4 with more to it, at one pass over the data:
-    1. in each block: a sweep, and several cycles over the block's active features
-    2. the line search along the sum of the blocks' directions (Algorithm 3)
-    3. a search over the span of the blocks' single directions and the last steps (span.py)
-    4. the subspace search over what fits into the budget: the features that moved f the most, for their bytes
-The sweep of step 1 gives a dual point, and so the gap: f less the best dual value found so far at this λ. Nothing here
-grows with the number of features, only with those that are active.
+A round is Algorithm 4, extended, at one pass over the data:
+    1. Each block sweeps, and makes several cycles over its active features.
+    2. A line search along the sum of the blocks' directions (Algorithm 3).
+    3. A search over the span of the blocks' single directions and the last steps (span.py).
+    4. The subspace search over the features that fit into the budget: those that moved f the most for their bytes.
+The sweep gives a dual point, and so the gap: f less the best dual value at this λ. Memory grows with the active
+features only.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from solver.algorithms.certified.certificate import Certificate
 from solver.algorithms.certified.span import Span
+from solver.algorithms.certified.tuning import ROUNDING, SPLIT_ROUNDS
 from solver.arrays import Coefficients, Float64
 from solver.block import Descent, Sweep
 from solver.blocks import Blocks
@@ -30,18 +31,6 @@ from solver.options import DefaultOptions, SolverOptions
 from solver.problem import Problem
 from solver.records import Log
 from solver.start import restart
-
-CYCLES, MOST_CYCLES = 4, 32  # in each block, at first and at the most
-LAST_STEPS, LEAST_STEPS = 32, 8  # of the span: the last ones, fewer where these would take more than
-STEPS_BYTES = 1 << 28  # of the driver's memory
-BLOCK_DIRECTIONS = 4  # of the span; neighbouring blocks share a direction where there are more of them
-HARDLY = 0.1  # α = 1 alone, which keeps zeros exact, is taken where it costs at most this share of the round's gain
-WINDOW = 5  # rounds over which their pace is measured, at the least
-WINDOW_SHARE = 1 / 8  # of all rounds at a λ: one that took many pauses for longer (5 in 90 left twice tol to gain)
-SAFETY = 60.0  # what is left may be so much more than it seems
-SLOWEST = 0.99  # rounds are taken to gain at least this factor on each other, when extrapolated
-STUCK = 3  # rounds without a decrease, after which there is no way on
-ROUNDING = 1e-14  # a relative rise of f that is no rise
 
 _PAPER = SolverOptions.paper()
 
@@ -55,15 +44,19 @@ class Iterate:
     objective: float
 
 
-Move: TypeAlias = tuple[Coefficients, Float64]
-"""Δβ and Δm = X Δβ."""
+class Move(NamedTuple):
+    """Δβ and Δm = X Δβ."""
+
+    dbeta: Coefficients
+    dmargins: Float64
+
 
 PartSearch: TypeAlias = Callable[[Iterate, Sweep, Coefficients], Iterate]
-"""Step 4: from an iterate, what the round's sweep listed and the blocks' Δβ, to a lower f."""
+"""Step 4: takes an iterate, the round's sweep and the blocks' Δβ, and returns an iterate of lower f."""
 
 
 class SplitRounds:
-    """The iterate at one λ, and how it moves on."""
+    """The iterate at one λ, and the rounds that move it."""
 
     def __init__(
         self,
@@ -77,41 +70,40 @@ class SplitRounds:
         self._blocks, self._problem, self._free, self._lam = blocks, problem, free, lam
         self._search_part = search_part
         self._pace = Pace()
-        self._cycles, self._dual = CYCLES, -np.inf
-        kept = int(np.clip(STEPS_BYTES // (8 * problem.examples.n), LEAST_STEPS, LAST_STEPS))
-        self._steps: deque[Move] = deque(maxlen=kept)
-        self._last = False  # is all done but for zeros that are nearly zero? Then a round more, without step 3
-        self._plain: Iterate | None = None  # after the second step of a round, if its zeros are exact
+        self._cycles, self._best_dual = SPLIT_ROUNDS.block_cycles, -np.inf
+        self._last_steps: deque[Move] = deque(maxlen=_span_steps(problem.examples.n))
+        self._is_final = False  # was the certificate met? One more round, without step 3, makes zeros exact
+        self._full_step: Iterate | None = None  # the iterate at α = 1 after step 2, where zeros are exact
         margins = restart(blocks, free, beta)
-        self.at = self._with_free(Iterate(beta, margins, problem.value(margins, beta, lam)))
+        self.iterate = self._fit_unpenalised(Iterate(beta, margins, problem.value(margins, beta, lam)))
 
     def run(self, options: DefaultOptions, log: Log) -> Certificate:
-        """Rounds until the certificate is met, or there is no way to it."""
+        """Rounds until the certificate is met, f no longer falls, or the limit of rounds."""
         stuck = 0
         while True:
-            log.begin(self.at.objective)
+            log.begin(self.iterate.objective)
             alpha = self._round(log)
-            gain = log.before - self.at.objective
+            gain = log.before - self.iterate.objective
             remaining = self._pace.add(gain)
-            certificate = self._certify(self.at, remaining)
+            certificate = self._certify(self.iterate, remaining)
             met = certificate.met(options)
-            if met and self._plain is not None:
-                # The second precaution for sparsity: back to α = 1 alone, where zeros are exact.
-                plain = self._with_free(self._plain)
-                if self._certify(plain, remaining).met(options):
-                    certificate, self.at, self._last = self._certify(plain, remaining), plain, True
-            log.end(self.at.objective, self._nonzeros, alpha=alpha, gap=certificate.gap)
+            if met and self._full_step is not None:
+                # The second precaution for sparsity: go back to α = 1, where zeros are exact.
+                full = self._fit_unpenalised(self._full_step)
+                if self._certify(full, remaining).met(options):
+                    certificate, self.iterate, self._is_final = self._certify(full, remaining), full, True
+            log.end(self.iterate.objective, self._nonzeros, alpha=alpha, gap=certificate.gap)
             stuck = stuck + 1 if gain <= 0.0 else 0
-            if (met and self._last) or stuck == STUCK or log.rounds >= options.max_rounds:
+            if (met and self._is_final) or stuck == SPLIT_ROUNDS.stuck_rounds or log.rounds >= options.max_rounds:
                 return certificate
-            self._last = met
+            self._is_final = met
 
     @property
     def _nonzeros(self) -> int:
-        return int(np.count_nonzero(self.at.beta.position < self._problem.penalty.size))
+        return int(np.count_nonzero(self.iterate.beta.position < self._problem.penalty.size))
 
-    def _with_free(self, at: Iterate) -> Iterate:
-        """f brought to its minimum over the unpenalised coordinates, as the next sweep's dual point needs it."""
+    def _fit_unpenalised(self, at: Iterate) -> Iterate:
+        """Minimise f over the unpenalised coordinates, as the next sweep's dual point needs it."""
         if not self._free.position.size:
             return at
         margins = at.margins.copy()
@@ -120,122 +112,138 @@ class SplitRounds:
         return Iterate(beta, margins, self._problem.value(margins, beta, self._lam))
 
     def _certify(self, at: Iterate, remaining: float) -> Certificate:
-        gap = max(at.objective - self._dual, 0.0)  # rounding aside, it is
-        left = remaining + at.objective - self.at.objective
+        gap = max(at.objective - self._best_dual, 0.0)  # below 0 only by rounding
+        left = remaining + at.objective - self.iterate.objective
         return Certificate(at.objective, gap, min(gap, left))
 
     def _round(self, log: Log) -> float:
-        """Steps 1 to 4; returns the step size of the second."""
-        start = self.at
-        sweep, moves = self._descend()
+        """Steps 1 to 4; returns the step size of step 2."""
+        start = self.iterate
+        sweep, moves = self._descend_blocks()
         with log.searching():
-            direction = Direction(*_sum(moves), 0.0)
-            found = self._step(direction)
-            self._adapt(found)
-            self._plain = self._at_one(start, direction, found)
-            if not self._last:
-                self._widen(moves, start.objective - self.at.objective)
-            self.at = self._with_free(self._search_part(self.at, sweep, direction.dbeta))
-        self._steps.append((self.at.beta.moved(start.beta, -1.0), self.at.margins - start.margins))
+            direction = Direction(*_joined(moves), 0.0)
+            found = self._search_direction(direction)
+            self._adapt_cycles(found)
+            self._full_step = self._iterate_at_one(start, direction, found)
+            if not self._is_final:
+                self._search_spans(moves, start.objective - self.iterate.objective)
+            self.iterate = self._fit_unpenalised(self._search_part(self.iterate, sweep, direction.dbeta))
+        self._last_steps.append(Move(self.iterate.beta.moved(start.beta, -1.0), self.iterate.margins - start.margins))
         return found.alpha
 
-    def _descend(self) -> tuple[Sweep, list[Move]]:
-        """Step 1: what the blocks found where the round begins, with the gap there, and their directions."""
-        own, layout = self.at.beta.apart_from(self._free.position), self._blocks.layout
+    def _descend_blocks(self) -> tuple[Sweep, list[Move]]:
+        """Step 1: the blocks' sweep and their directions. The dual value at the iterate is noted."""
+        at, layout = self.iterate, self._blocks.layout
+        penalised = at.beta.apart_from(self._free.position)
         blocks = len(layout.starts) - 1
         answers: list[Descent] = []
-        moves: list[list[Move]] = [[] for _ in range(min(BLOCK_DIRECTIONS, blocks))]
-        for k, answer in enumerate(self._blocks.descend(self.at.margins, own, self._lam, _PAPER.nu, self._cycles)):
+        moves: list[list[Move]] = [[] for _ in range(min(SPLIT_ROUNDS.block_directions, blocks))]
+        descents = self._blocks.descend(at.margins, penalised, self._lam, _PAPER.nu, self._cycles)
+        for k, answer in enumerate(descents):
             dbeta = Coefficients(answer.dbeta.position + layout.starts[k], answer.dbeta.value)
             group = moves[k * len(moves) // blocks]
-            group[:] = [_sum([*group, (dbeta, answer.dmargins)])]
+            group[:] = [_joined([*group, Move(dbeta, answer.dmargins)])]
             answers.append(answer)
         sweep = Sweep.joined([answer.sweep for answer in answers], layout)
-        f = self._problem.at(self._lam, self.at.beta.position)
-        self._dual = max(self._dual, f.dual_value(self.at.margins, sweep.violation))
+        f = self._problem.at(self._lam, at.beta.position)
+        self._best_dual = max(self._best_dual, f.dual_value(at.margins, sweep.violation))
         return sweep, [group[0] for group in moves]
 
-    def _step(self, direction: Direction) -> Found:
-        """Step 2."""
-        before = self.at.objective
-        space = np.union1d(self.at.beta.position, direction.dbeta.position)
+    def _search_direction(self, direction: Direction) -> Found:
+        """Step 2: the line search. α = 1, which keeps zeros exact, is preferred when it costs little."""
+        before = self.iterate.objective
+        space = np.union1d(self.iterate.beta.position, direction.dbeta.position)
         local = Coefficients(np.searchsorted(space, direction.dbeta.position), direction.dbeta.value)
-        f, beta = self._problem.at(self._lam, space), self.at.beta.on(space)
+        f, beta = self._problem.at(self._lam, space), self.iterate.beta.on(space)
         moving = Direction(local, direction.dmargins, 0.0)
-        found = line_search(Ray(f, self.at.margins, beta, f.terms.value(beta), moving), before, _PAPER)
-        if found.at_one - found.objective <= max(HARDLY * (before - found.objective), ROUNDING * before):
+        found = line_search(Ray(f, self.iterate.margins, beta, f.terms.value(beta), moving), before, _PAPER)
+        cost, gain = found.at_one - found.objective, before - found.objective
+        if cost <= max(SPLIT_ROUNDS.full_step_share * gain, ROUNDING.objective * before):
             found = Found(1.0, found.at_one, found.at_one, found.descent)
         self._move(direction.dbeta, direction.dmargins, found.alpha, found.objective)
         return found
 
-    def _at_one(self, start: Iterate, direction: Direction, found: Found) -> Iterate | None:
-        """Where α = 1 leads to, unless f would rise."""
-        if found.alpha == 1.0 or found.at_one > start.objective:
-            return self.at if found.alpha == 1.0 else None
+    def _iterate_at_one(self, start: Iterate, direction: Direction, found: Found) -> Iterate | None:
+        """The iterate at α = 1. None if f would rise."""
+        if found.alpha == 1.0:
+            return self.iterate
+        if found.at_one > start.objective:
+            return None
         return Iterate(start.beta.moved(direction.dbeta), start.margins + direction.dmargins, found.at_one)
 
-    def _adapt(self, found: Found) -> None:
-        """More cycles while the blocks' directions add up well, fewer where they get into each other's way."""
-        if found.alpha >= 0.9:
-            self._cycles = min(2 * self._cycles, MOST_CYCLES)
-        elif found.alpha < 0.5:
+    def _adapt_cycles(self, found: Found) -> None:
+        """More cycles while the sum of the blocks' directions is a good step, fewer when the step size is small."""
+        if found.alpha >= SPLIT_ROUNDS.double_cycles_from:
+            self._cycles = min(2 * self._cycles, SPLIT_ROUNDS.max_block_cycles)
+        elif found.alpha < SPLIT_ROUNDS.halve_cycles_below:
             self._cycles = max(self._cycles // 2, 1)
 
-    def _widen(self, moves: Sequence[Move], gained: float) -> None:
-        """Step 3: over the span of the blocks' directions and the last steps, where that gains something.
+    def _search_spans(self, moves: Sequence[Move], gained: float) -> None:
+        """Step 3: the span of the blocks' directions and the last steps, then of those that keep all zeros.
 
-        Once zeros are settled, hardly a combination of all of these keeps them, but the later ones do one by one.
+        Once the zeros are settled, a combination of all directions rarely keeps them. The later directions do.
         """
-        # With one block alone, its direction has been searched along already.
-        several = [*(moves if len(moves) > 1 or self._steps else []), *self._steps]
-        directions = [move for move in several if move[0].position.size]
-        keeping = [move for move in directions if np.isin(move[0].position, self.at.beta.position).all()]
+        # The direction of a single block has been searched already.
+        several = [*(moves if len(moves) > 1 or self._last_steps else []), *self._last_steps]
+        directions = [move for move in several if move.dbeta.position.size]
+        keeping = [move for move in directions if np.isin(move.dbeta.position, self.iterate.beta.position).all()]
         for span in (directions, keeping) if len(keeping) < len(directions) else (directions,):
-            before = self.at.objective
-            if span and self._search_span(span, least=HARDLY * gained):
-                gained += before - self.at.objective
+            before = self.iterate.objective
+            if span and self._search_span(span, least=SPLIT_ROUNDS.span_gain_share * gained):
+                gained += before - self.iterate.objective
 
     def _search_span(self, directions: Sequence[Move], least: float) -> bool:
-        """To the minimum over the span, if that gains more than `least`."""
-        space = np.unique(np.concatenate([self.at.beta.position, *(dbeta.position for dbeta, _ in directions)]))
+        """Move to the minimum over the span if that gains more than `least`."""
+        space = np.unique(np.concatenate([self.iterate.beta.position, *(dbeta.position for dbeta, _ in directions)]))
         B = np.array([dbeta.on(space) for dbeta, _ in directions])
         D = np.array([dmargins for _, dmargins in directions])
-        span = Span(self._problem.at(self._lam, space), self.at.margins, self.at.beta.on(space), D, B)
-        c, objective = span.minimise(self.at.objective)
-        gains = self.at.objective - objective > least
+        span = Span(self._problem.at(self._lam, space), self.iterate.margins, self.iterate.beta.on(space), D, B)
+        c, objective = span.minimise(self.iterate.objective)
+        gains = self.iterate.objective - objective > least
         if gains:
             self._move(Coefficients(space, c @ B), c @ D, 1.0, objective)
         return gains
 
     def _move(self, dbeta: Coefficients, dmargins: Float64, alpha: float, objective: float) -> None:
-        """To β + αΔβ."""
-        self.at = Iterate(self.at.beta.moved(dbeta, alpha), self.at.margins + alpha * dmargins, objective)
+        """Move to β + αΔβ."""
+        at = self.iterate
+        self.iterate = Iterate(at.beta.moved(dbeta, alpha), at.margins + alpha * dmargins, objective)
 
 
-def _sum(moves: Sequence[Move]) -> Move:
-    """Of different features, in their order."""
-    position = np.concatenate([dbeta.position for dbeta, _ in moves])
-    dmargins = np.zeros(moves[0][1].size)
-    for _, part in moves:
-        vectors.add(dmargins, part)
-    return Coefficients(position, np.concatenate([dbeta.value for dbeta, _ in moves])), dmargins
+def _span_steps(n: int) -> int:
+    """How many of the last steps the span holds: as many as fit into their memory, within limits."""
+    fitting = SPLIT_ROUNDS.span_steps_bytes // (8 * n)
+    return int(np.clip(fitting, SPLIT_ROUNDS.least_span_steps, SPLIT_ROUNDS.max_span_steps))
+
+
+def _joined(moves: Sequence[Move]) -> Move:
+    """One move from moves of different features, in their order."""
+    position = np.concatenate([move.dbeta.position for move in moves])
+    value = np.concatenate([move.dbeta.value for move in moves])
+    dmargins = np.zeros(moves[0].dmargins.size)
+    for move in moves:
+        vectors.add(dmargins, move.dmargins)
+    return Move(Coefficients(position, value), dmargins)
 
 
 class Pace:
-    """What is left to gain, if rounds go on gaining as the best of the last few did.
+    """The estimate of what is left to gain, from the pace of the last rounds.
 
-    Searched over a span, rounds gain by fits and starts: a poor one says little.
+    Rounds with a span search gain by fits and starts, so the best of the last few rounds counts.
     """
 
     def __init__(self) -> None:
         self._gains: list[float] = []
 
     def add(self, gain: float) -> float:
+        """Note the gain of a round; returns what is left after it."""
         self._gains.append(max(gain, 0.0))
         if len(self._gains) < 3:
             return np.inf
-        window = max(WINDOW, int(WINDOW_SHARE * len(self._gains)))
+        window = max(SPLIT_ROUNDS.pace_rounds, int(SPLIT_ROUNDS.pace_rounds_share * len(self._gains)))
         recent = self._gains[-window - 1 :]
         earlier, rounds = recent[0], len(recent) - 1
-        pace = min((max(recent[-3:]) / earlier) ** (1.0 / rounds), SLOWEST) if earlier > 0.0 else 0.0
-        return SAFETY * max(recent[-window:]) * max(pace / (1.0 - pace), 1.0)
+        pace = 0.0
+        if earlier > 0.0:
+            pace = min((max(recent[-3:]) / earlier) ** (1.0 / rounds), SPLIT_ROUNDS.slowest_round_pace)
+        return SPLIT_ROUNDS.pace_safety * max(recent[-window:]) * max(pace / (1.0 - pace), 1.0)

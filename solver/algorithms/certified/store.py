@@ -1,7 +1,7 @@
-"""The driver's store of columns: those of the working set, taken in once, when they enter, and kept while useful.
+"""The driver's store of columns: a column is loaded when its feature enters the working set, and kept while it fits.
 
-It holds to a budget of bytes. Columns lie one after another in buffers that grow by halves; a column is found by its
-slot, and slots by the feature's position. When room is needed, everything outside the working set goes.
+The store keeps to a budget of bytes. Columns lie one after another in buffers that grow by halves. A feature's position
+gives its slot, and the slot its column. When room is needed, every column outside the working set is dropped.
 """
 
 from __future__ import annotations
@@ -12,33 +12,32 @@ from typing import Any
 import numpy as np
 
 from solver.algorithms.certified.threads import Threads
+from solver.algorithms.certified.tuning import GRAM_MATRIX, PRECONDITIONER, STORE
 from solver.arrays import Float64, Int64, UInt8
 from solver.columns import DENSE, VALUED, ColumnArrays, Columns, read_only
 from solver.kernels import columns as kernels
 
-WORTH_A_THREAD = 100_000  # entries of columns that make up for waking a thread
-# Columns in a Gram matrix, at the most: between these, as many as take no more than the budget again.
-LEAST_GRAM, MOST_GRAM = 256, 3000
-GRAM_BYTES = 6 * 8  # that an entry takes while it is formed
-
 
 @dataclass(frozen=True)
 class Gram:
-    """XᵀWX over the features `position`, which rise, as it was with the weights w."""
+    """XᵀWX over the features `position`, in rising order, formed for the weights w."""
 
     position: Int64
     G: Float64
     w: Float64
 
     def of(self, position: Int64) -> Float64:
-        """The part over these of its features."""
+        """The rows and columns of these features, which must be among its own."""
         rows = np.searchsorted(self.position, position)
         return self.G[np.ix_(rows, rows)]
 
-    def changed(self, position: Int64, w: Float64) -> bool:
-        """Are most of these features unknown here, or have the weights' proportions changed a lot?"""
+    def is_outdated(self, position: Int64, w: Float64) -> bool:
+        """Does it lack many of these features, or are its weights far from w?"""
         known = np.isin(position, self.position, assume_unique=True).mean()
-        return bool(known < 0.5 or float(np.abs(w - self.w).sum()) > 0.5)
+        return bool(
+            known < PRECONDITIONER.least_known_share
+            or float(np.abs(w - self.w).sum()) > PRECONDITIONER.max_weights_change
+        )
 
 
 class Store:
@@ -46,11 +45,13 @@ class Store:
 
     def __init__(self, n: int, p: int, budget: int, threads: Threads | None = None) -> None:
         self.n, self.budget, self.threads = n, budget, threads or Threads()
-        self.most_gram = int(np.clip((budget / GRAM_BYTES) ** 0.5, LEAST_GRAM, MOST_GRAM))
+        self.max_gram_columns = int(
+            np.clip((budget / GRAM_MATRIX.bytes_per_entry) ** 0.5, GRAM_MATRIX.least_columns, GRAM_MATRIX.max_columns)
+        )
         self._slot = np.full(p, -1, np.int32)
         self._position: Int64 = np.empty(0, np.int64)
-        self.gram: Gram | None = None  # the last one formed, which may serve again
-        self.stiff: Gram | None = None  # the same, of the stiffest columns, of weights that sum to 1
+        self.gram: Gram | None = None  # the last one formed, for the next model
+        self.stiff_gram: Gram | None = None  # the preconditioner's, for weights that sum to 1
         self._clear()
 
     def _clear(self) -> None:
@@ -66,12 +67,12 @@ class Store:
 
     @property
     def nbytes(self) -> int:
-        """What the columns take; the buffers may be half as large again."""
+        """Bytes of the columns. The buffers may be half as large again."""
         return self._indices.nbytes + self._data.nbytes + self._dense.nbytes
 
     @property
     def arrays(self) -> ColumnArrays:
-        """What the kernels take, after the slots."""
+        """The arrays that kernels take after the slots."""
         lists = (self._indices.filled, self._data.filled, self._dense.filled)
         return read_only(self._kind, self._lo, self._hi, self._at, *lists)
 
@@ -80,19 +81,19 @@ class Store:
         return Columns(self.n, *self.arrays)
 
     def slots(self, position: Int64) -> Int64:
-        """Where these features are; all of them must be here."""
+        """The slots of these features, which must all be in the store."""
         return self._slot[position].astype(np.int64)
 
     def kinds(self, slots: Int64) -> UInt8:
-        """Of these columns: VALUED, ONES or DENSE."""
+        """The kind of each column: VALUED, ONES or DENSE."""
         return self._kind[slots]
 
     def missing(self, position: Int64) -> Int64:
-        """Those of these features that are not here."""
+        """The features whose columns are not in the store."""
         return position[self._slot[position] < 0]
 
     def add(self, position: Int64, columns: Columns) -> None:
-        """Take in the columns of these features; they come from `Columns.select`."""
+        """Add the columns of these features, as `Columns.select` gives them."""
         behind = np.where(columns.kind == DENSE, self._dense.size, np.where(columns.kind == VALUED, self._data.size, 0))
         first = self._indices.size
         self._indices.append(columns.indices)
@@ -106,10 +107,10 @@ class Store:
         self._at = np.concatenate((self._at, columns.at + behind))
 
     def keep(self, position: Int64) -> None:
-        """Drop every column but those of these features."""
+        """Drop every column except those of these features."""
         here = position[self._slot[position] >= 0]
         slots = self.slots(here)
-        rising = np.argsort(slots)  # as `select` takes them
+        rising = np.argsort(slots)  # `select` takes rising slots
         kept = self._columns.select(slots[rising])
         self._clear()
         self.add(here[rising], kept)
@@ -123,7 +124,7 @@ class Store:
         def part(lo: int, hi: int) -> None:
             kernels.sums(slots[lo:hi], *arrays, r, w, g[lo:hi], h[lo:hi])
 
-        self.threads.map(part, self._cuts(slots, WORTH_A_THREAD))
+        self.threads.map(part, self._cuts(slots, STORE.entries_per_thread))
 
     def slopes(self, slots: Int64, r: Float64, g: Float64) -> None:
         """g = Xᵀr of the columns at these slots."""
@@ -132,11 +133,13 @@ class Store:
         def part(lo: int, hi: int) -> None:
             kernels.slopes(slots[lo:hi], *arrays, r, g[lo:hi])
 
-        self.threads.map(part, self._cuts(slots, WORTH_A_THREAD))
+        self.threads.map(part, self._cuts(slots, STORE.entries_per_thread))
 
     def entries(self, slots: Int64) -> Int64:
-        """How much work each of these columns is, in entries of a list."""
-        return np.where(self._kind[slots] == DENSE, self.n // 4, self._hi[slots] - self._lo[slots])
+        """The work of a pass over each column, in entries of a sparse one."""
+        return np.where(
+            self._kind[slots] == DENSE, self.n // STORE.dense_values_per_entry, self._hi[slots] - self._lo[slots]
+        )
 
     def product(self, slots: Int64, d: Float64) -> Float64:
         """Xd over the columns at these slots."""
@@ -147,14 +150,14 @@ class Store:
             kernels.product(slots[lo:hi], *arrays, d[lo:hi], out)
             return out
 
-        # Each part has a vector of its own, which must be worth adding up.
-        first, *others = self.threads.map(part, self._cuts(slots, max(WORTH_A_THREAD, self.n // 2)))
+        # Each part has its own vector over the examples: a part must outweigh the cost of adding it.
+        first, *others = self.threads.map(part, self._cuts(slots, max(STORE.entries_per_thread, self.n // 2)))
         for other in others:
             first += other
         return first
 
     def _cuts(self, slots: Int64, worth: int) -> list[int]:
-        """Where to cut these slots so that parts have as many entries each, and no fewer than `worth`."""
+        """Cut the slots into parts of equal work, one per thread, none below `worth` entries."""
         ends = np.cumsum(self.entries(slots))
         total = int(ends[-1]) if ends.size else 0
         parts = max(1, min(self.threads.count, total // worth))

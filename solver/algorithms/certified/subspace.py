@@ -1,19 +1,22 @@
 """The subspace search: f minimised over the coordinates of a working set, with their full Hessian.
 
-This is the paper's line search, O(n + p) data at one place, widened from one direction to the space of all active
-features. Proximal Newton: a quadratic model at the iterate, a few cycles of coordinate descent on it, a line search.
+It is the paper's line search with O(n + p) data in one place, widened from one direction to all active features. Each
+step is prox-Newton: a quadratic model at the iterate, minimised roughly (quadratic.py), then a line search.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from solver.algorithms.certified.quadratic import Model, Quadratic
 from solver.algorithms.certified.store import Store
+from solver.algorithms.certified.tuning import DUAL_POINT, ESTIMATE, NEWTON, ROUNDING
 from solver.arrays import Coefficients, Float64, Int64
 from solver.free import FreeCoordinates
 from solver.kernels import vectors
@@ -21,32 +24,6 @@ from solver.linesearch import Direction, Found, Ray, line_search
 from solver.options import SolverOptions
 from solver.penalty import Terms
 from solver.problem import Problem
-
-DUAL_STEPS = 4  # towards a better dual point, at the most
-DUAL_GAP = 8e-3  # where no gap is asked for, a dual point good enough for this one is looked for all the same
-DUAL_TURNS = 4  # of cycles and conjugate gradients, for each
-DUAL_STALE = 0.5  # for that, a Gram matrix will do whose weights are off by so much, relatively
-DUAL_SHARE = 0.01  # a cycle that gains less than this share of the total is the last of a step
-WIDE = 0.2  # a gap above this is left to one more Newton step, where steps close in fast
-FAST = 0.1  # which they do when one gains less than this share of the one before
-STALE = 0.15  # relative change of the weights up to which a Gram matrix is used again
-FINE_STALE = 0.02  # the same, once only the gap is left to close
-LEAST_STALE = 1e-4  # the same, at the least
-SLOW = 0.3  # Newton steps that gain on each other by less are waiting for a better Gram matrix
-STEADY = 0.2  # if the weights changed by less than this, relatively: else it is f that bends, and the next model helps
-TURNS = 3  # of both, on one quadratic model: at first more are better spent on the next model
-MOST_TURNS = 10  # once steps of full length say that the model holds
-SHARE = 0.1  # a cycle that lowers the model by less than this share of the best one is the last
-FINE_SHARE = 0.01  # the same, once only the gap is left to close
-LEAST_WEIGHT = 1e-10  # w is held above this, so that examples far on one side leave the model bounded
-LEAST_LEFT = 0.25  # of the last step's gain is taken to be left after it, however fast steps are closing in
-LEFT_BY_CYCLES = 2.0  # the same where cycles found the step, not a Gram matrix: they stop short of slow ways
-LEAST_GAIN = 0.01  # of what a search may leave: cycles that gain less end a step
-SAFETY = 2.0  # what is left may be so much more than it seems
-OFF = 0.05  # and so much more again for each such share by which the Gram matrix's weights are off: it hides slow ways
-VIOLATES = 0.02  # a feature that no model had violates, when its slope is so far above λ, relatively
-SLOWEST = 0.95  # Newton steps are taken to gain at least this factor on each other, when extrapolated
-ROUNDING = 1e-14  # a relative rise of f that is no rise
 
 _SEARCH = SolverOptions()
 
@@ -56,8 +33,58 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@dataclass
+class NewtonState:
+    """What the Newton steps of a search have shown so far.
+
+    gains: the decrease of f by each step.
+    turn_limit: turns that the next quadratic model may take.
+    in_model: the features that the last model contained.
+    used_gram: was the last model minimised by its Gram matrix?
+    model_remaining: what the last model's minimiser left to gain on it.
+    weight_error: the relative error of the weights in the last model's Gram matrix.
+    weights_change: the relative change of the weights by the last step.
+    last_cycles: cycles and iterations that the last model took.
+    slow_cycles: cycles and iterations of all slow steps. The budget of a Gram matrix grows by them.
+    """
+
+    in_model: NDArray[np.bool_]
+    gains: list[float] = field(default_factory=list)
+    turn_limit: int = NEWTON.turns
+    used_gram: bool = False
+    model_remaining: float = 0.0
+    weight_error: float = 0.0
+    weights_change: float = np.inf
+    last_cycles: int = 0
+    slow_cycles: int = 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Did the last step gain little less than the one before, with steady weights? Then the model holds it up."""
+        gains, steady = self.gains, self.weights_change < NEWTON.steady_weights
+        return len(gains) > 1 and gains[-1] > NEWTON.slow_ratio * gains[-2] and steady
+
+    @property
+    def converges_fast(self) -> bool:
+        """Did the last step gain a small part of the one before, at the cost of a few cycles?"""
+        last = self.gains[-2:]
+        return len(last) == 2 and 0.0 < last[1] <= NEWTON.fast_ratio * last[0] and not self.used_gram
+
+    def remaining(self) -> float:
+        """What is left to gain: further steps, extrapolated, and at least what the model's minimiser left."""
+        least = ESTIMATE.least_left_by_gram if self.used_gram else ESTIMATE.least_left_by_cycles
+        safety = ESTIMATE.newton_safety * (1.0 + self.weight_error / ESTIMATE.doubling_weight_error)
+        steps = safety * extrapolated_gain(self.gains, least)
+        return max(steps, ESTIMATE.model_gap_factor * self.model_remaining)
+
+
 class Subspace:
-    """β over the working set `position`, the margins, and f. The margins given are changed in place."""
+    """β over the working set `position`, the margins and f. The given margins are changed in place.
+
+    remaining: the estimate of what is left to gain over the working set.
+    stuck: did a Newton step fail to lower f?
+    dual_margins: the margins that the dual point comes from.
+    """
 
     def __init__(
         self,
@@ -80,117 +107,116 @@ class Subspace:
         self.objective = self.f.value(margins, self.beta)
         self.remaining = np.inf
         self.dual_margins = margins
-        self.steps = self.cycles = self._last_cycles = 0
-        self.stuck = self._expanded = False
-        self._turned = np.inf  # how much the last step changed the weights, relatively
-        self._left, self._off = 0.0, 0.0
-        self._slow_cycles = 0  # that went into steps which gained little on those before
-        self._gains, self._by_gram = list[float](), False  # of Newton steps so far, and how the last was found
-        self._modelled = np.zeros(position.size, np.bool_)
+        self.steps, self.stuck = 0, False
+        self._is_expanded = False  # do r, w, g and h belong to β?
+        self._state = NewtonState(np.zeros(position.size, np.bool_))
 
     @property
     def coefficients(self) -> Coefficients:
         chosen = np.flatnonzero(self.beta)
         return Coefficients(self.position[chosen], self.beta[chosen])
 
-    def go_on(self, before: Coefficients, times: float) -> None:
-        """Step from β on as from `before` to it, so many times as far, or as much of it as lowers f.
+    def extrapolate_start(self, before: Coefficients, times: float) -> None:
+        """Step by `times` (β − before), as far as the line search allows.
 
-        Penalised coefficients that are zero stay so, and none changes its sign.
+        Penalised coefficients at zero stay there, and none changes its sign.
         """
         new = self.beta + times * (self.beta - before.on(self.position))
         d = np.where((new * self.beta > 0.0) | self.f.terms.free, new, 0.0) - self.beta
         if d.any():
             self._move(d)
 
-    def minimise(self, enough: float, max_gap: float, limit: int = 100, *, dual: bool = True) -> None:
-        """Newton steps until `remaining`, what is left to gain, and the gap of the working set are small enough.
+    def minimise(
+        self, tolerance: float, max_gap: float, limit: int = NEWTON.max_newton_steps, *, dual: bool = True
+    ) -> None:
+        """Newton steps until `remaining` and the gap of the working set are small enough, each relative to f.
 
-        Both limits are relative to f as it falls. dual: look for a good dual point even where no gap is asked for.
-        BLAS keeps to one thread meanwhile: its own are slow to wake for small matrices, and where a large one is
-        formed, both cores are put to work here.
+        dual: look for a good dual point even when max_gap asks for none. BLAS keeps to one thread meanwhile: its own
+        threads wake slowly for small matrices, and large products are cut into parts here.
         """
         with _blas().limit(limits=1, user_api="blas"):
-            self._minimise(enough, max_gap, limit)
-            if dual and max_gap > DUAL_GAP:  # it was not looked at
-                if not self._expanded:
-                    self._expand()
-                if self._step_closes():
-                    self._newton_step(0.0, STALE, fine=True)
-                    self._expand()
-                self.close_gap(DUAL_GAP)
-            elif not self._expanded:
-                self._fit_free()
+            self._newton_steps(tolerance, max_gap, limit)
+            if dual and max_gap > DUAL_POINT.default_gap:
+                self._close_default_gap()
+            elif not self._is_expanded:
+                self._fit_unpenalised()
 
-    def _minimise(self, enough: float, max_gap: float, limit: int) -> None:
-        self._gains = gains = list[float]()
-        self._cap, stale = TURNS, STALE
+    def _newton_steps(self, tolerance: float, max_gap: float, limit: int) -> None:
+        state, stale = self._state, NEWTON.stale_weights
+        state.gains, state.turn_limit = [], NEWTON.turns
         for _ in range(limit):
             self._expand()
-            possible, asked = self._possible(), enough * self.objective
-            if possible == 0.0:
+            single_gains, allowed = self._single_coordinate_gains(), tolerance * self.objective
+            if single_gains == 0.0:
                 self.remaining = 0.0
-            anew = self._violated_anew()
-            settled = max(self.remaining, possible) <= asked and not anew
-            only_gap = settled and max_gap < np.inf and self._step_closes()
-            if settled and not only_gap and self.close_gap(max_gap) <= max_gap * self.objective:
-                self.remaining = max(self.remaining, possible)
+            unseen = self._unseen_feature_violates()
+            settled = max(self.remaining, single_gains) <= allowed and not unseen
+            step_is_cheaper = settled and max_gap < np.inf and self._step_closes_gap()
+            if settled and not step_is_cheaper and self.close_gap(max_gap) <= max_gap * self.objective:
+                self.remaining = max(self.remaining, single_gains)
                 return
+            if state.is_slow:
+                stale = max(NEWTON.stale_weights_shrink * stale, NEWTON.stale_weights_least)
+                state.slow_cycles += state.last_cycles
             before = self.objective
-            if len(gains) > 1 and gains[-1] > SLOW * gains[-2] and self._turned < STEADY:
-                stale = max(0.1 * stale, LEAST_STALE)
-                self._slow_cycles += self._last_cycles
-            if not self._newton_step(asked, stale, fine=self.remaining <= asked and not anew):
-                self.remaining, self.stuck = np.inf, True  # nothing is known of what is left but the gap
+            if not self._newton_step(allowed, stale, fine=self.remaining <= allowed and not unseen):
+                self.remaining, self.stuck = np.inf, True  # only the gap bounds what is left
                 return
-            gains.append(before - self.objective)
-            left = extrapolated(gains, LEAST_LEFT if self._by_gram else LEFT_BY_CYCLES)
-            self.remaining = max(SAFETY * (1.0 + self._off / OFF) * left, 2.0 * self._left)
+            state.gains.append(before - self.objective)
+            self.remaining = state.remaining()
 
-    def _step_closes(self) -> bool:
-        """Would one more Newton step close the gap at less cost than steps towards a better dual point?
+    def _close_default_gap(self) -> None:
+        """Look for a dual point good enough for the default gap, after one more Newton step if that is cheaper."""
+        if not self._is_expanded:
+            self._expand()
+        if self._step_closes_gap():
+            self._newton_step(0.0, NEWTON.stale_weights, fine=True)
+            self._expand()
+        self.close_gap(DUAL_POINT.default_gap)
 
-        So it is where few cycles bring a step far, and well filled columns have slopes off by more than λ, at next to
-        no cost for f.
+    def _step_closes_gap(self) -> bool:
+        """Would one more Newton step close the gap at less cost than a better dual point?
+
+        It does when steps converge fast by few cycles and the gap is wide: slopes of frequent features are then off by
+        more than λ, at next to no cost for f.
         """
-        last = self._gains[-2:]
-        fast = len(last) == 2 and 0.0 < last[1] <= FAST * last[0] and not self._by_gram
-        return fast and self._gap_from(self.margins, self.g) > WIDE * self.objective
+        if not self._state.converges_fast:
+            return False
+        return self._gap_from(self.margins, self.g) > NEWTON.wide_gap * self.objective
 
     def close_gap(self, asked: float) -> float:
-        """The duality gap of the problem restricted to the working set; `dual_margins` is where its dual point is from.
+        """Find `dual_margins` with a relative gap of at most `asked`; returns the gap over the working set.
 
-        The residual at β is a dual point once it is scaled until no slope is above its threshold, and then every
-        coefficient pays for the feature that violates that the most. So margins nearby are looked for, β aside, at
-        which violations are less, until the gap is as small as asked, relative to f. An L2 part makes violations a
-        price of second order instead: there, Newton steps close the gap.
+        The residual at β becomes a dual point when it is scaled until no slope is above its threshold. Every
+        coefficient then pays for the feature that violates the most. So margins near those of β are looked for at which
+        violations are smaller. With an L2 part violations cost in second order only, and Newton steps close the gap.
         """
         self.dual_margins, g = self.margins, self.g
-        best, level = self._gap_from(self.margins, g), 1.0 + min(0.5 * asked, 1e-2)
-        for _ in range(0 if self.f.terms.is_ridged else DUAL_STEPS):
+        best = self._gap_from(self.margins, g)
+        level = 1.0 + min(DUAL_POINT.slack_share * asked, DUAL_POINT.max_slack)
+        for _ in range(0 if self.f.terms.is_ridged else DUAL_POINT.max_projections):
             if best <= asked * self.objective:
                 break
-            margins = self._less_violating(g, level)
+            margins = self._project_dual_point(g, level)
             self._free.refit(margins)
-            tried = self._slopes_at(margins)
-            gap = self._gap_from(margins, tried)
+            slopes = self._slopes_at(margins)
+            gap = self._gap_from(margins, slopes)
             if gap >= best:
                 break
-            best, self.dual_margins, g = gap, margins, tried
+            best, self.dual_margins, g = gap, margins, slopes
         return best
 
-    def _less_violating(self, g: Float64, level: float) -> Float64:
-        """Margins near `dual_margins` at which slopes g above so many times their threshold are back at that.
+    def _project_dual_point(self, g: Float64, level: float) -> Float64:
+        """Margins near `dual_margins` at which no slope is above `level` times its threshold, roughly.
 
-        The residual nearest in the norm of the Hessian is that of a lasso: min ½ Σ (r − w Xd)²/w + level ‖d‖₁.
+        The nearest such residual in the norm of the Hessian is that of a lasso: min ½ Σ (r − w Xd)²/w + level ‖d‖₁.
         """
         working = np.empty((2, self.margins.size))
         self._examples.residuals(self.dual_margins, working)
         terms = Terms(*(level * array for array in self.f.terms))
-        model = Model(
-            self._quadratic(np.zeros(self.position.size), terms, working[0], g), DUAL_STALE, self._slow_cycles
-        )
-        model.descend(DUAL_TURNS, 0.0, DUAL_SHARE)
+        lasso = self._quadratic(np.zeros(self.position.size), terms, working[0], g)
+        model = Model(lasso, DUAL_POINT.projection_stale_weights, self._state.slow_cycles)
+        model.descend(DUAL_POINT.projection_turns, 0.0, DUAL_POINT.projection_cycle_share)
         chosen = np.flatnonzero(model.d)
         return self.dual_margins + self.store.product(self.slots[chosen], model.d[chosen])
 
@@ -198,6 +224,7 @@ class Subspace:
         return Quadratic(self.store, self.position, self.slots, beta, terms, r, self.w, g, self.h)
 
     def _gap_from(self, margins: Float64, g: Float64) -> float:
+        """f less the dual value at these margins, whose slopes over the working set are g."""
         return self.objective - self.f.dual_value(margins, self.f.terms.violation(g))
 
     def _slopes_at(self, margins: Float64) -> Float64:
@@ -207,64 +234,70 @@ class Subspace:
         return g
 
     def _expand(self) -> None:
-        """The quadratic model at β: residual, weights, slopes, and the Hessian's diagonal."""
-        self._fit_free()
-        self._expanded = True
+        """The quadratic expansion of the loss at β: residual, weights, slopes and the Hessian's diagonal."""
+        self._fit_unpenalised()
+        self._is_expanded = True
         before = self.w.copy()
-        self._examples.residuals(self.margins, self._working, LEAST_WEIGHT)
+        self._examples.residuals(self.margins, self._working, ROUNDING.least_weight)
         self.r[:], self.w[:] = self._working
-        self._turned = float(np.abs(self.w - before).sum()) / float(self.w.sum())
+        self._state.weights_change = float(np.abs(self.w - before).sum()) / float(self.w.sum())
         self.store.sums(self.slots, self.r, self.w, self.g, self.h)
 
-    def _fit_free(self) -> None:
-        """Bring f to its minimum over the unpenalised coordinates: then the residual is orthogonal to their columns."""
+    def _fit_unpenalised(self) -> None:
+        """Minimise f over the unpenalised coordinates: the residual is then orthogonal to their columns."""
         moved = self._free.refit(self.margins)
         if moved.any():
             self.beta[self.f.terms.free] += moved
             self.objective = self.f.value(self.margins, self.beta)
 
-    def _possible(self) -> float:
-        """What single coordinates could gain, each by itself, summed."""
+    def _single_coordinate_gains(self) -> float:
+        """The sum of what each coordinate could gain by itself."""
         return float(self.f.terms.gains(self.g, self.h, self.beta).sum())
 
-    def _violated_anew(self) -> bool:
-        """Does a feature violate its threshold that the last model left out? Single gains say little of it."""
-        return bool((self.f.terms.above(self.g, 1.0 + VIOLATES) & ~self._modelled).any())
+    def _unseen_feature_violates(self) -> bool:
+        """Does a feature violate that the last model did not contain? Its single gain says little."""
+        above = self.f.terms.above(self.g, 1.0 + ESTIMATE.unseen_violation)
+        return bool((above & ~self._state.in_model).any())
 
-    def _newton_step(self, enough: float, stale: float, *, fine: bool) -> bool:
-        """Minimise the model roughly, search along the step, make it; False where there is none."""
+    def _newton_step(self, allowed: float, stale: float, *, fine: bool) -> bool:
+        """Minimise the quadratic model roughly and step along its minimiser. False when no step lowers f.
+
+        allowed: what the search may leave. stale: the relative error of weights that a Gram matrix may have.
+        fine: only the gap is left to close, so the model is solved more exactly.
+        """
         self.steps += 1
+        state = self._state
         quadratic = self._quadratic(self.beta, self.f.terms, self.r, self.g)
-        model = Model(quadratic, min(stale, FINE_STALE) if fine else stale, self._slow_cycles)
-        ended = model.descend(self._cap, *((0.0, FINE_SHARE) if fine else (LEAST_GAIN * enough, SHARE)))
-        self._last_cycles = model.cycles
-        self.cycles += model.cycles
-        self._left, self._off, self._modelled, self._by_gram = model.left, model.off, model.chosen, model.by_gram
+        model = Model(quadratic, min(stale, NEWTON.stale_weights_fine) if fine else stale, state.slow_cycles)
+        least, share = (0.0, NEWTON.cycle_share_fine) if fine else (NEWTON.least_gain * allowed, NEWTON.cycle_share)
+        ended = model.descend(state.turn_limit, least, share)
+        state.last_cycles, state.in_model, state.used_gram = model.cycles, model.included, model.used_gram
+        state.model_remaining, state.weight_error = model.remaining, model.weight_error
         alpha = self._move(model.d)
         if alpha == 1.0 and not ended:
-            self._cap = min(2 * self._cap, MOST_TURNS)
+            state.turn_limit = min(2 * state.turn_limit, NEWTON.max_turns)
         return alpha > 0.0
 
     def _move(self, d: Float64) -> float:
-        """Step along d as far as the line search says; returns that step size."""
+        """Step along d as far as the line search says; returns the step size."""
         step = Coefficients.from_dense(d)
         dmargins = self.store.product(self.slots[step.position], step.value)
         penalty = self.f.terms.value(self.beta)
         ray = Ray(self.f, self.margins, self.beta, penalty, Direction(step, dmargins, 0.0))
         found = line_search(ray, self.objective, _SEARCH)
         if found.alpha == 0.0:
-            # Near the optimum f no longer shows what a step gains, where the slopes, and so the gap, still do.
-            if not found.at_one <= self.objective * (1.0 + ROUNDING):
+            # Near the optimum f no longer shows what a step gains. The slopes, and so the gap, still do.
+            if not found.at_one <= self.objective * (1.0 + ROUNDING.objective):
                 return 0.0
             found = Found(1.0, found.at_one, found.at_one, found.descent)
         vectors.move_coefficients(self.beta, found.alpha, *step)
         vectors.move(self.margins, found.alpha, dmargins)
-        self.objective, self._expanded = found.objective, False
+        self.objective, self._is_expanded = found.objective, False
         return found.alpha
 
 
-def extrapolated(gains: list[float], least: float) -> float:
-    """What further steps would gain, at the slower of the last two paces: `least` times the last gain, or more."""
-    paces = [min(b / a, SLOWEST) if a > 0.0 else 0.0 for a, b in pairwise(gains[-3:])]
-    pace = max(paces, default=0.5)
+def extrapolated_gain(gains: list[float], least: float) -> float:
+    """What further steps would gain at the slower of the last two paces, and at least `least` times the last gain."""
+    paces = [min(b / a, ESTIMATE.slowest_newton_pace) if a > 0.0 else 0.0 for a, b in pairwise(gains[-3:])]
+    pace = max(paces, default=ESTIMATE.first_newton_pace)
     return gains[-1] * max(pace / (1.0 - pace), least)

@@ -27,7 +27,7 @@ class Threads:
         return [work(lo, hi), *(one.result() for one in waiting)]
 
     def even_cuts(self, size: int, worth: int) -> list[int]:
-        """Where to cut `size` things so that parts have as many each, and no fewer than `worth`."""
+        """Cut `size` items into equal parts, one per thread, none with fewer than `worth` items."""
         parts = max(1, min(self.count, size // worth))
         return [size * k // parts for k in range(parts + 1)]
 

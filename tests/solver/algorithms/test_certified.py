@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -31,6 +32,7 @@ from solver import (
 from solver.algorithms.certified import gram, search
 from solver.algorithms.certified.store import Store
 from solver.algorithms.certified.subspace import Subspace
+from solver.algorithms.certified.tuning import GRAM_MATRIX, STEPPING_STONES, WORKING_SET
 from solver.kernels import columns as column_kernels
 from tests.solver import plain
 from tests.solver.plain import lambda_max, solve
@@ -124,8 +126,9 @@ def test_the_estimate_has_a_margin(monkeypatch: pytest.MonkeyPatch, shape: str, 
     """True suboptimality at most 0.5 tol; on many more seeds (docs/algorithm.md) it was at most 0.2."""
     X, examples = drawn(shape, seed)
     optima = best(X, examples, 12)
-    for cheap in (gram.CHEAP, 0):  # Gram matrices are exact, then approximate, as larger data have them
-        monkeypatch.setattr(gram, "CHEAP", cheap)
+    approximate = replace(GRAM_MATRIX, always_fresh=0)
+    for matrices in (GRAM_MATRIX, approximate):  # Gram matrices are exact, then approximate, as larger data have them
+        monkeypatch.setattr(gram, "GRAM_MATRIX", matrices)
         for tol in (1e-3, 1e-4, 1e-5):
             within(path(X, examples, DefaultOptions(tol=tol), length=12), optima, 0.5 * tol)
 
@@ -209,7 +212,7 @@ def test_a_far_lambda_is_reached_over_stepping_stones(monkeypatch: pytest.Monkey
     assert [record.round for record in rounds] == [*range(1, over.rounds + 1)]
     ratios = [a / b for a, b in pairwise([300.0 * over.lam, *on_the_way, over.lam])]
     np.testing.assert_allclose(ratios, 300.0 ** (1 / 3))
-    monkeypatch.setattr(search, "LEAP", np.inf)
+    monkeypatch.setattr(search, "STEPPING_STONES", replace(STEPPING_STONES, max_ratio=np.inf))
     straight, rounds = far(X, examples, DefaultOptions(), 300.0)
     assert {record.lam for record in rounds} == {straight.lam}
     tight, _ = far(X, examples, DefaultOptions(gap=1e-9), 300.0)
@@ -225,7 +228,7 @@ def test_a_far_lambda_needs_no_more_of_the_budget_than_a_near_one(monkeypatch: p
 
     monkeypatch.setattr(search, "SplitRounds", beyond)
     assert far(X, examples, DefaultOptions(subspace_memory=budget), 300.0)[0].converged
-    monkeypatch.setattr(search, "LEAP", np.inf)
+    monkeypatch.setattr(search, "STEPPING_STONES", replace(STEPPING_STONES, max_ratio=np.inf))
     with pytest.raises(AssertionError, match="rounds split by feature"):
         far(X, examples, DefaultOptions(subspace_memory=budget), 300.0)
 
@@ -333,7 +336,7 @@ def test_the_working_set_changes_nothing(make: Callable[..., Any], monkeypatch: 
     X, examples = make("wide")
     strict = DefaultOptions(gap=1e-8)
     chosen = path(X, examples, strict)
-    monkeypatch.setattr(search, "ENTER", -1.0)
+    monkeypatch.setattr(search, "WORKING_SET", replace(WORKING_SET, enter_share=-1.0))
     everything = path(X, examples, strict)
     for a, b in zip(chosen, everything, strict=True):
         assert a.objective == pytest.approx(b.objective, rel=2e-8)
@@ -506,7 +509,7 @@ def test_a_path_goes_on_in_log_lambda_and_never_uphill(monkeypatch: pytest.Monke
     examples = Examples.of(np.where(X[:, 0] > 0, 1, -1))
     optima = best(X, examples, 16)
     steps, moved = list[int](), list[tuple[float, float]]()
-    minimise, go_on = Subspace.minimise, Subspace.go_on
+    minimise, extrapolate_start = Subspace.minimise, Subspace.extrapolate_start
 
     def counted(self: Subspace, *args: Any, **named: Any) -> None:
         minimise(self, *args, **named)
@@ -514,19 +517,19 @@ def test_a_path_goes_on_in_log_lambda_and_never_uphill(monkeypatch: pytest.Monke
 
     def watched(self: Subspace, before: Any, times: float) -> None:
         start, signs = self.objective, np.sign(self.beta)
-        go_on(self, before, times)
+        extrapolate_start(self, before, times)
         assert (np.sign(self.beta) * signs >= 0).all()
         assert not self.beta[signs == 0].any()
         moved.append((start, self.objective))
 
     monkeypatch.setattr(Subspace, "minimise", counted)
-    monkeypatch.setattr(Subspace, "go_on", watched)
+    monkeypatch.setattr(Subspace, "extrapolate_start", watched)
     within(path(X, examples, length=16), optima)
     assert len(moved) == 14
     assert all(after <= start for start, after in moved)
     assert moved[-1][1] - optima[-1] < 0.1 * (moved[-1][0] - optima[-1])
     with_it = sum(steps)
     steps.clear()
-    monkeypatch.setattr(Subspace, "go_on", lambda *_: None)
+    monkeypatch.setattr(Subspace, "extrapolate_start", lambda *_: None)
     within(path(X, examples, length=16), optima)
     assert with_it < 0.8 * sum(steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from scipy import sparse
 
 from solver import Columns, Examples
 from solver.algorithms.certified import gram, quadratic
-from solver.algorithms.certified.gram import NEW_SHARE, extended, gram_for, heaviest, weighed
+from solver.algorithms.certified.gram import extend_gram, gram_for, heaviest, weighted_gram
 from solver.algorithms.certified.quadratic import Model
 from solver.algorithms.certified.store import Store
+from solver.algorithms.certified.tuning import GRAM_MATRIX, PRECONDITIONER
 from tests.solver.plain import subspace
 
 
@@ -41,7 +43,7 @@ def mixed(n: int = 300, p: int = 20, seed: int = 0) -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gram, "CHEAP", 0)
+    monkeypatch.setattr(gram, "GRAM_MATRIX", replace(GRAM_MATRIX, always_fresh=0))
 
 
 def close(found: Any, X: Any, position: Any, w: Any) -> None:
@@ -54,15 +56,15 @@ def test_weights_of_any_sign_and_none(n: int) -> None:
     X, rng = mixed(n), np.random.default_rng(1)
     w = rng.normal(size=n) * (rng.random(n) < 0.5)
     position = np.array([1, 2, 3, 6, 19])
-    close(weighed(filled_store(X), position, w), X, position, w)
-    close(weighed(filled_store(X), position, np.zeros(n)), X, position, np.zeros(n))
+    close(weighted_gram(filled_store(X), position, w), X, position, w)
+    close(weighted_gram(filled_store(X), position, np.zeros(n)), X, position, np.zeros(n))
 
 
 def test_rows_from_one_on() -> None:
     X, w = mixed(), np.linspace(0.1, 1.0, 300)
     store, position = filled_store(X), np.arange(20)
-    rows = weighed(store, position, w, first_row=15)
-    np.testing.assert_allclose(rows, weighed(store, position, w)[15:], rtol=1e-5, atol=1e-4)
+    rows = weighted_gram(store, position, w, first_row=15)
+    np.testing.assert_allclose(rows, weighted_gram(store, position, w)[15:], rtol=1e-5, atol=1e-4)
 
 
 def test_the_heaviest_leave_no_more_than_they_may() -> None:
@@ -92,7 +94,7 @@ def test_small_changes_cost_nothing_and_those_in_proportion_neither(monkeypatch:
     X, w = mixed(), np.linspace(0.1, 1.0, 300)
     store, position = filled_store(X), np.arange(19)
     gram_for(store, position, w, 0.1)
-    monkeypatch.setattr(gram, "weighed", None)
+    monkeypatch.setattr(gram, "weighted_gram", None)
     for factor in (1.01, 1e-6):
         w = factor * w
         close(gram_for(store, position, w, 0.1).G, X, position, store.gram.w)  # type: ignore[union-attr]
@@ -106,9 +108,9 @@ def test_an_update_takes_the_examples_that_changed(monkeypatch: pytest.MonkeyPat
 
     def watched(store: Store, position: Any, w: Any, first_row: int = 0) -> Any:
         used.append(list(np.flatnonzero(w)))
-        return weighed(store, position, w, first_row)
+        return weighted_gram(store, position, w, first_row)
 
-    monkeypatch.setattr(gram, "weighed", watched)
+    monkeypatch.setattr(gram, "weighted_gram", watched)
     w = w.copy()
     w[[7, 200]] = [20.0, 0.0]
     found = gram_for(store, position, w, 0.01)
@@ -119,11 +121,11 @@ def test_an_update_takes_the_examples_that_changed(monkeypatch: pytest.MonkeyPat
 def test_it_is_extended_by_few_features_only() -> None:
     X, w = mixed(), np.linspace(0.1, 1.0, 300)
     store = filled_store(X)
-    assert extended(store, np.arange(3)) is None
+    assert extend_gram(store, np.arange(3)) is None
     gram_for(store, np.arange(2, 18), w, 0.1)
-    many = np.arange(int(2 + 16 + NEW_SHARE * 16) + 1)
-    assert extended(store, many) is None
-    found = extended(store, np.array([0, 3, 18]))
+    many = np.arange(int(2 + 16 + GRAM_MATRIX.max_new_share * 16) + 1)
+    assert extend_gram(store, many) is None
+    found = extend_gram(store, np.array([0, 3, 18]))
     assert found is not None
     assert list(found.position) == [0, *range(2, 19)]
     close(found.G, X, found.position, found.w)
@@ -134,7 +136,7 @@ def test_features_that_left_the_store_are_dropped_when_it_is_extended() -> None:
     store = filled_store(X)
     gram_for(store, np.arange(10), w, 0.1)
     store.keep(np.arange(5, 15))
-    found = extended(store, np.arange(5, 11))
+    found = extend_gram(store, np.arange(5, 11))
     assert found is not None
     assert list(found.position) == list(range(5, 11))
     close(found.G, X, found.position, found.w)
@@ -159,10 +161,10 @@ def test_units_of_columns_and_weights_do_not_matter(factor: float) -> None:
     X, w = mixed(), np.linspace(-0.1, 1.0, 300)
     scaled = X.copy()
     scaled[:, :10] *= np.float32(factor)
-    plain = weighed(filled_store(X), np.arange(19), w)
+    plain = weighted_gram(filled_store(X), np.arange(19), w)
     unit = np.where(np.arange(19) < 10, factor, 1.0)
     for weight in (1.0, 1e30):
-        found = weighed(filled_store(scaled), np.arange(19), weight * w) / weight
+        found = weighted_gram(filled_store(scaled), np.arange(19), weight * w) / weight
         np.testing.assert_allclose(found / np.outer(unit, unit), plain, rtol=1e-4, atol=1e-3)
 
 
@@ -172,7 +174,7 @@ def test_columns_far_from_zero_keep_what_they_are_about_their_mean(sign: float) 
     X = np.float32(rng.normal([0.0, 10.0, 100.0, 1e3, 1e4, 1e4], size=(3000, 6)))
     w = rng.random(3000) - (0.3 if sign < 0 else 0.0)
     columns, total = X.astype(np.float64), w.sum()
-    G, sums = weighed(filled_store(X), np.arange(6), w), columns.T @ w
+    G, sums = weighted_gram(filled_store(X), np.arange(6), w), columns.T @ w
     about = columns - columns.mean(axis=0)
     m = columns.mean(axis=0)
     found = G - np.outer(m, sums) - np.outer(sums, m) + total * np.outer(m, m)
@@ -196,7 +198,7 @@ def test_a_feature_of_light_examples_alone_spoils_no_step() -> None:
 
 
 def test_a_cheap_one_is_formed_anew_of_all_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gram, "CHEAP", 10**8)
+    monkeypatch.setattr(gram, "GRAM_MATRIX", GRAM_MATRIX)
     X, w = mixed(), np.linspace(0.0, 1.0, 300)
     store, position = filled_store(X), np.arange(19)
     for weights in (w, 1.001 * w, w[::-1].copy()):
@@ -206,7 +208,7 @@ def test_a_cheap_one_is_formed_anew_of_all_examples(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("budget", "columns"), [(0, 256), (48 * 1000**2, 1000), (10**12, 3000)])
 def test_matrices_take_no_more_than_the_budget_again(budget: int, columns: int) -> None:
-    assert Store(10, 10, budget).most_gram == columns
+    assert Store(10, 10, budget).max_gram_columns == columns
 
 
 @pytest.mark.parametrize("most", [19, 5])
@@ -215,13 +217,13 @@ def test_a_model_of_more_columns_than_that_does_without(monkeypatch: pytest.Monk
 
     def formed(store: Store, position: Any, *rest: Any, **named: Any) -> Any:
         sizes.append(position.size)
-        return weighed(store, position, *rest, **named)
+        return weighted_gram(store, position, *rest, **named)
 
     store = filled_store(mixed())
-    store.most_gram = most
-    monkeypatch.setattr(quadratic, "LEAST_STIFF", 2)
-    monkeypatch.setattr(gram, "weighed", formed)
-    monkeypatch.setattr(quadratic, "weighed", formed)
+    store.max_gram_columns = most
+    monkeypatch.setattr(quadratic, "PRECONDITIONER", replace(PRECONDITIONER, least_stiff_columns=2))
+    monkeypatch.setattr(gram, "weighted_gram", formed)
+    monkeypatch.setattr(quadratic, "weighted_gram", formed)
     examples = Examples.of(np.where(np.arange(300) % 3, 1, -1))
     search = subspace(store, 20, np.zeros(300), examples, 1.0)
     search.minimise(1e-6, np.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from solver import Penalty
 from solver.algorithms.certified import gram_problem
 from solver.algorithms.certified.gram_problem import GramProblem
+from solver.algorithms.certified.tuning import GRAM_PROBLEM
 
 
 def columns(kind: str, k: int = 60, n: int = 400) -> Any:
@@ -70,11 +72,12 @@ def test_units_do_not_matter() -> None:
 def test_alternating_directions_end_what_faces_alone_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """All columns share three factors, and many coefficients must change sign."""
     lam = 0.05
-    monkeypatch.setattr(gram_problem, "FACES", (10, 10))
+    few = replace(GRAM_PROBLEM, face_limits=(10, 10))
+    monkeypatch.setattr(gram_problem, "GRAM_PROBLEM", few)
     found, G, g, beta = problem("factors", lam, 2.0)
     found.minimise(1e-12, 0.0)
-    monkeypatch.setattr(gram_problem, "SLOW_TURNS", 100)
-    monkeypatch.setattr(gram_problem, "SLOW_SHARE", 1.0)
+    without_admm = replace(few, slow_turns=100, sign_change_share=1.0)
+    monkeypatch.setattr(gram_problem, "GRAM_PROBLEM", without_admm)
     alone, *_ = problem("factors", lam, 2.0)
     alone.minimise(1e-12, 0.0)
     assert found.value() < alone.value()

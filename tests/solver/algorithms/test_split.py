@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,8 +25,9 @@ from solver import (
     lambda_grid,
 )
 from solver.algorithms.certified.span import Span
-from solver.algorithms.certified.split import SAFETY, Pace
-from solver.batches import Batches
+from solver.algorithms.certified.split import Pace
+from solver.algorithms.certified.tuning import SPLIT_ROUNDS
+from solver.batches import BLOCK_DESCENT, Batches
 from solver.columns import Columns
 from tests.solver import plain
 from tests.solver.plain import lambda_max, solve
@@ -202,7 +204,7 @@ def test_batches_hold_to_their_size_and_cycle_over_all_columns(
     working = np.stack([examples.encoded / 2, np.full(examples.n, 0.25)])
     changes = []
     for size in (1 << 27, 1):
-        monkeypatch.setattr("solver.batches.BATCH_BYTES", size)
+        monkeypatch.setattr("solver.batches.BLOCK_DESCENT", replace(BLOCK_DESCENT, batch_bytes=size))
         dmargins = np.empty(examples.n)
         batches = Batches(working.copy(), np.empty((examples.n, 2)), dmargins, 1e-6, 200, examples.least_curvature)
         for chosen in np.split(np.arange(27), 3):
@@ -211,7 +213,7 @@ def test_batches_hold_to_their_size_and_cycle_over_all_columns(
         np.testing.assert_allclose(dmargins, X.astype(np.float64) @ change.dense(27), rtol=1e-6, atol=1e-8)
         changes.append(change)
     slopes = X.T.astype(np.float64) @ (working[0] - 0.25 * (X.astype(np.float64) @ changes[0].dense(27)))
-    assert np.abs(slopes).max() <= 1.0 + 0.2  # one batch: the model is minimised, up to REST
+    assert np.abs(slopes).max() <= 1.0 + 0.2  # one batch: the model is minimised, up to rest_share
     assert changes[1].position.size  # one by one: each once, in turn
 
 
@@ -223,4 +225,4 @@ def test_pace_needs_three_rounds_and_tells_what_a_steady_pace_leaves() -> None:
     for k, estimate in enumerate(estimates[2:], 2):
         left = sum(0.8**j for j in range(k + 1, 200))
         assert left <= estimate
-    assert estimate <= 5 * SAFETY * left
+    assert estimate <= 5 * SPLIT_ROUNDS.pace_safety * left
