@@ -346,8 +346,8 @@ class SplitRoundsTuning:
     span_gain_share: float = 0.1
     # Rounds over which the pace is measured, at least: rounds gain by fits and starts. Not measured by itself.
     pace_rounds: int = 5
-    # Share of all rounds at a λ over which the pace is measured, at least. Measured: five poor rounds in ninety had left twice tol to gain
-    # (tests/solver/algorithms/test_certified.py, wide factors, seed 31).
+    # Share of all rounds at a λ over which the pace is measured, at least. Measured: five poor rounds in ninety had
+    # left twice tol to gain (tests/solver/algorithms/test_certified.py, wide factors, seed 31).
     pace_rounds_share: float = 1 / 8
     # Factor on the extrapolated gain of further rounds. Measured: 90 random data sets of twelve λ without a store: at
     # most 0.24 tol at tol 1e-4; a factor of 6 had left 1.7 tol.
