@@ -113,7 +113,7 @@ def test_vowpal_wabbit_reads_the_model_and_predicts_the_same(client: Client, tmp
 
 
 def test_vowpal_wabbit_keeps_ids_below_two_to_the_bits_apart(client: Client, tmp_path: Path) -> None:
-    text = b"1 5:1\n-1 70000:1\n1 5:2\n-1 70000:1\n"
+    text = b"1 5:1\n-1 70000:1\n1 5:2\n-1 70000:1\n" + b"1 8:1\n-1 8:1\n" * 4
     model = PathModel.load(fit_text(client, tmp_path, text, length=3))
     model.to_vw(str(tmp_path / "model"), -1, bits=20)
     unseen = 5 + 2**19
