@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
+from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ SHARED = (
 )
 
 
-class L1Estimator(BaseEstimator):  # type: ignore[misc]
+class L1Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     """A linear model. Subclasses give the parameters, the problem, what y means, `fit`, `coef_` and `intercept_`."""
 
     fit_intercept: bool
@@ -79,13 +80,20 @@ class L1Estimator(BaseEstimator):  # type: ignore[misc]
     coef_: Any
     intercept_: Any
 
+    @abstractmethod
     def _problem(self) -> ProblemOptions:
         """What is minimised."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _encode(self, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Targets as the loss wants them, and the weights of examples."""
-        raise NotImplementedError
+
+    def _start(self, X: Any) -> tuple[np.ndarray, float] | None:
+        """Where a warm start begins: at the last fit, if X has as many columns. None without one."""
+        known = hasattr(self, "coef_") and getattr(X, "shape", (0, 0))[1:] == (self.n_features_in_,)
+        if not (getattr(self, "warm_start", False) and known):
+            return None
+        return self.sparse_coef_.toarray()[0], float(np.ravel(self.intercept_)[0])
 
     # --- predictions ------------------------------------------------------------------------------------------------
 

@@ -134,13 +134,6 @@ subspace_memory, blocks, warm_start, client, scratch
             raise ValueError("the weights of the examples are all zero: there is nothing to fit to")
         return targets, weights
 
-    def _start(self, X: Any) -> tuple[np.ndarray, float] | None:
-        """Where a warm start begins."""
-        known = hasattr(self, "coef_") and getattr(X, "shape", (0, 0))[1:] == (self.n_features_in_,)
-        if not (self.warm_start and known):
-            return None
-        return self.sparse_coef_.toarray()[0], float(self.intercept_)
-
     def _take(self, row: dict[str, Any], coefficients: sp.csr_array) -> Self:
         """The attributes of the fit."""
         coef = dense_or_sparse(coefficients)

@@ -160,13 +160,6 @@ class L1LogisticRegression(L1Classifier):
             raise ValueError(f"C must be > 0, got {self.C}")
         return 1.0 / self.C
 
-    def _start(self, X: Any) -> tuple[np.ndarray, float] | None:
-        """Where a warm start begins."""
-        known = hasattr(self, "coef_") and getattr(X, "shape", (0, 0))[1:] == (self.coef_.shape[1],)
-        if not (self.warm_start and known):
-            return None
-        return self.sparse_coef_.toarray()[0], float(self.intercept_[0])
-
     def _take(self, row: dict[str, Any], coefficients: sp.csr_array) -> Self:
         """The attributes of one λ."""
         self.coef_ = dense_or_sparse(coefficients)
