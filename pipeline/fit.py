@@ -58,7 +58,7 @@ class PathOptions:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a fit is asked for: by which algorithm, for which problem, at which λ. The same makes the same models."""
+    """What a fit is asked for: by which algorithm, for which problem, at which λ. Equal values make equal models."""
 
     algorithm: Algorithm
     options: Any  # the algorithm's own

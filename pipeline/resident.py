@@ -49,7 +49,7 @@ class PartitionColumns:
 
 
 class LoadedColumns:
-    """The same columns in memory, in the same stretches; each file is opened once."""
+    """The columns of some partitions in memory, a stretch for each row group; each file is opened once."""
 
     def __init__(self, partitions: Sequence[Partition], n: int) -> None:
         self._stretches: list[Columns] = []

@@ -166,7 +166,7 @@ class Block:
         self._working = np.empty((2, examples.n))
         self._paired = np.empty((0, 2))  # made for the first cycle: sweeps do without
         self._dmargins = np.zeros(examples.n)
-        self._moved, self._dbeta = np.empty(0, np.int64), np.empty(0)  # the same
+        self._moved, self._dbeta = np.empty(0, np.int64), np.empty(0)  # made with `_paired`
         self._last = Coefficients.empty()
         self._support: Int64 = np.empty(0, np.int64)
         self._slopes, self._sizes = np.empty(0), np.empty(0, np.int64)

@@ -30,7 +30,7 @@ class Layout:
         return [position[lo:hi] - first for first, lo, hi in spans]
 
     def split_coefficients(self, beta: Coefficients) -> list[Coefficients]:
-        """The same of a sparse vector."""
+        """A sparse vector, cut at the blocks' limits, positions counted within each block."""
         positions = self.split(beta.position)
         cuts = np.cumsum([0, *(one.size for one in positions)])
         return [

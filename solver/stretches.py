@@ -114,7 +114,7 @@ class SafePrefix:
         return lengths
 
     def length(self, k: int, level: float) -> int:
-        """The same of stretch k alone."""
+        """How many columns of stretch k, from its first, are wanted at this level."""
         lo, hi = self.starts[k : k + 2]
         if self._falling is None:
             return int(hi - lo)
