@@ -17,8 +17,9 @@ import click
 import numpy as np
 import scipy.sparse as sp
 
-from pipeline.blocks import DaskBlocks, list_workers, make_groups, place
+from pipeline.blocks import DaskBlocks
 from pipeline.cluster import ClusterOptions, open_client
+from pipeline.placement import list_workers, make_groups
 from solver import Blocks, Coefficients, Examples, Step, ThreadBlocks
 from transforms import Dataset, from_arrays
 
@@ -61,8 +62,8 @@ def main(rounds: int) -> None:
             for name, processes in (("in-process", False), ("processes", True)):
                 with open_client(ClusterOptions(workers=2, processes=processes)) as client:
                     workers = list_workers(client)
-                    placed = place(dataset, make_groups(2, None, workers), workers, "memory")
-                    with DaskBlocks(client, dataset, placed) as blocks:
+                    groups = make_groups(2, None, workers)
+                    with DaskBlocks(client, dataset, groups, "memory", workers=workers) as blocks:
                         round_ms(blocks, examples, 10)
                         result[name] = round_ms(blocks, examples, rounds)
             csc = sp.csc_array((n, 2), dtype=np.float32)

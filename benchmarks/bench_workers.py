@@ -22,8 +22,9 @@ import scipy.sparse as sp
 
 from benchmarks.reference import read_data
 from benchmarks.timed_blocks import TimedBlocks
-from pipeline.blocks import DaskBlocks, list_workers, make_groups, place
+from pipeline.blocks import DaskBlocks
 from pipeline.cluster import ClusterOptions, open_client
+from pipeline.placement import list_workers, make_groups
 from solver import Blocks, DefaultOptions, Examples, Penalty, Problem, ThreadBlocks, lambda_grid, null_model, solve_path
 from transforms import Dataset, from_arrays
 
@@ -70,7 +71,7 @@ def on_processes(X: sp.csr_matrix, examples: Examples, dataset: Dataset, workers
     with open_client(ClusterOptions(workers=workers, processes=True)) as client:
         there = list_workers(client)
         groups = make_groups(len(dataset.partitions), workers, there)
-        with DaskBlocks(client, dataset, place(dataset, groups, there, "memory")) as blocks:
+        with DaskBlocks(client, dataset, groups, "memory", workers=there) as blocks:
             yield blocks
 
 

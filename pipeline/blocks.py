@@ -1,176 +1,129 @@
-"""The solver's `Blocks` over Dask: one actor for each worker, pinned by the worker's name.
+"""The solver's `Blocks` over Dask: one actor for each worker that holds some; workers may come and go.
 
-A worker that is gone is noticed within seconds, whatever it was doing: a call that takes long is waited for in short
-turns, and between them the scheduler is asked whether the worker is still there.
+A question is asked of all workers at once. If one of them is lost before all have answered, its blocks are dealt out to
+those that are there, loaded from Parquet, put where the others are (solver/replay.py), and the question is asked again:
+nothing that was answered before the loss is used. A worker that is gone is noticed within seconds, one that is stopped
+within 30 s, whatever it was doing: answers are waited for in short turns, and between them the scheduler is asked after
+the workers that have not answered.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
 import numpy as np
-import psutil
-from distributed import Client
+from distributed import Client, Future
 
+from pipeline.placement import Placement, WorkerInfo, list_workers, makespan, place
 from pipeline.resident import ExampleOptions, ResidentBlocks, Restarted
 from solver import Blocks
-from solver.arrays import Int64
+from solver.arrays import Coefficients, Float64, Int64
 from solver.layout import split_for
+from solver.replay import Question, Replay
 from transforms import Dataset, UserError
-from transforms.errors import ClusterLost, WorkerLost
+from transforms.errors import WorkerLost
 from transforms.liveness import (
+    NOWHERE_SECONDS,
     TURN_SECONDS,
-    ask_scheduler,
-    check_alive,
-    chosen_workers,
+    actor_places,
     lost_worker,
+    raise_for_silent,
+    registered_workers,
     release,
-    responsive_only,
 )
 
+logger = logging.getLogger("dglmnet")
 REMEDY = "Results up to the last λ are kept: continue with --resume"
-SAFE_SHARE = 0.6  # of a worker's memory limit that resident columns may fill: Dask pauses a worker at 0.8
+LOSSES = 5  # one after another, without an answer between them: then the work ends
+STRIKES = 3  # a worker that was lost so often before its first answer gets no more blocks
+MEASURABLE = 0.02  # CPU seconds of a block
+WORTHWHILE = 1.0  # seconds of a λ that the slowest worker took, before blocks are moved for speed
+GAIN = 0.7  # blocks are moved for speed where the slowest worker is then expected to take this share of the time
 
 
-@dataclass(frozen=True)
-class WorkerInfo:
-    """A worker as the scheduler sees it."""
+class _Holder:
+    """A worker's blocks: the actor there, and the facts about it."""
 
-    name: Any  # pins: it stays the same when the worker is restarted
-    address: str
-    threads: int
-    memory_limit: int
-    memory_used: int
-    host: str
-
-
-def list_workers(client: Client) -> list[WorkerInfo]:
-    """The cluster's workers that answer, by name."""
-
-    def shape(dask_scheduler: Any) -> list[tuple[Any, ...]]:
-        return [
-            (ws.name, ws.address, ws.nthreads, ws.memory_limit or 0, ws.metrics.get("memory", 0), ws.host)
-            for ws in dask_scheduler.workers.values()
-        ]
-
-    with responsive_only(client):
-        chosen = chosen_workers()
-    workers = [WorkerInfo(*row) for row in ask_scheduler(client, shape) if chosen is None or row[1] in chosen]
-    if not workers:
-        raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
-    return sorted(workers, key=lambda worker: (str(worker.name).zfill(8), worker.address))
-
-
-def make_groups(partitions: int, blocks: int | None, workers: Sequence[WorkerInfo]) -> list[list[int]]:
-    """Which partitions make up each block: neighbouring ones; by default a block for each thread of the cluster."""
-    count = min(blocks or sum(worker.threads for worker in workers), partitions)
-    return [list(range(partitions * k // count, partitions * (k + 1) // count)) for k in range(count)]
-
-
-@dataclass(frozen=True)
-class Placement:
-    """What one worker will hold, and how."""
-
-    worker: WorkerInfo
-    groups: list[list[int]]
-    residency: str
-
-
-def place(
-    dataset: Dataset, groups: Sequence[list[int]], workers: Sequence[WorkerInfo], residency: str
-) -> list[Placement]:
-    """Deal blocks out to workers in order, by their threads; choose memory or stream for each where it is left open."""
-    total = sum(worker.threads for worker in workers)
-    placements, first, threads = [], 0, 0
-    for worker in workers:
-        threads += worker.threads
-        last = len(groups) * threads // total
-        if last > first:
-            mine = list(groups[first:last])
-            sharing = sum(other.host == worker.host for other in workers)
-            chosen = residency if residency != "auto" else choose_residency(dataset, mine, worker, sharing)
-            placements.append(Placement(worker, mine, chosen))
-        first = last
-    return placements
-
-
-def choose_residency(dataset: Dataset, groups: Sequence[list[int]], worker: WorkerInfo, sharing: int) -> str:
-    """Memory if the columns fit beside what the worker uses already, or else stream."""
-    partitions = dataset.partitions
-    columns = sum(
-        # A dense column takes 4 bytes an example, which is less than its positions and values take as a list.
-        partitions[k].info.nnz * (8 if partitions[k].info.values else 4) + 24 * partitions[k].info.features
-        for group in groups
-        for k in group
-    )
-    vectors = dataset.n * 48 * len(groups)
-    if worker.memory_limit:
-        room = SAFE_SHARE * worker.memory_limit - worker.memory_used
-    else:
-        room = SAFE_SHARE * psutil.virtual_memory().available / sharing
-    return "memory" if columns + vectors <= room else "stream"
+    def __init__(self, client: Client, worker: WorkerInfo, dataset: Dataset, how: ExampleOptions | None) -> None:
+        self.worker = worker
+        self.key = f"resident-blocks-{worker.name}-{time.time_ns()}"
+        self.future: Future = client.submit(
+            ResidentBlocks,
+            dataset,
+            worker.threads,
+            how,
+            key=self.key,
+            workers=[worker.address],
+            allow_other_workers=False,
+            actor=True,
+            pure=False,
+        )
+        self.actor: Any = None
+        self.token = ""
+        self.groups: list[list[int]] = []
+        self.residency = ""
+        self.size = 0
+        self.has_answered = False
+        self.gone = False
 
 
 class DaskBlocks(Blocks):
-    """Blocks on a cluster's workers, one actor each. Use as a context manager: the actors end with it."""
+    """Blocks on a cluster's workers. Use as a context manager: the actors end with it.
+
+    groups: the partitions of each block. on_placed: told where they are, whenever that changes.
+    """
 
     def __init__(
         self,
         client: Client,
         dataset: Dataset,
-        placements: Sequence[Placement],
+        groups: Sequence[list[int]],
+        residency: str = "auto",
         how: ExampleOptions | None = None,
+        workers: Sequence[WorkerInfo] | None = None,
+        on_placed: Callable[[list[Placement]], object] = lambda placements: None,
     ) -> None:
-        self._client = client
-        self._names = [placement.worker.name for placement in placements]
-        self._futures = [
-            client.submit(
-                ResidentBlocks,
-                dataset,
-                placement.groups,
-                placement.residency,
-                placement.worker.threads,
-                how,
-                key=f"resident-blocks-{k}-{time.time_ns()}",
-                workers=[placement.worker.name],
-                allow_other_workers=False,
-                actor=True,
-                pure=False,
-            )
-            for k, placement in enumerate(placements)
-        ]
-        self._addresses = [placement.worker.address for placement in placements]
-        self._actors: list[Any] = []
-        with client.as_current():  # an actor talks through the client that is current when it arrives
-            self._actors = [self._wait(k, future) for k, future in enumerate(self._futures)]
-            answers = list(self._results([actor.identify() for actor in self._actors]))
-        self._tokens = [token for token, _, _ in answers]
-        self._addresses = [address for _, address, _ in answers]
-        self._sizes = [size for _, _, size in answers]
+        self._client, self._dataset, self._groups = client, dataset, list(groups)
+        self._residency, self._how, self._on_placed = residency, how, on_placed
+        self._holders: list[_Holder] = []
+        self._replay = Replay()
+        self._losses = 0
+        self._strikes: Counter[str] = Counter()
+        self._known: set[str] = set()  # workers, by the id of their process, that were there at the last deal
+        try:
+            self._settle(list_workers(client) if workers is None else workers)
+        except WorkerLost as lost:
+            self._recover(lost)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def sizes(self) -> Sequence[int]:
-        return self._sizes
+        return [holder.size for holder in self._holders]
 
     def features(self) -> Int64:
         """The ids of all features, in the order of their positions."""
-        pairs = zip(self._actors, self._tokens, strict=True)
-        return np.concatenate(list(self._results([actor.features(token) for actor, token in pairs])))
+        return np.concatenate(self._persist(lambda: self._call("features")))
 
-    def ask(self, name: str, *shared: Any, each: Any = None) -> Iterator[Any]:
-        own = repeat(None) if each is None else split_for(each, self.layout)
-        trios = zip(self._actors, self._tokens, own, strict=False)
-        return self._results([actor.ask(token, name, shared, mine) for actor, token, mine in trios])
+    def follow(self, iterate: Callable[[], tuple[Coefficients, Float64]]) -> None:
+        self._replay.follow(iterate)
+
+    def ask(self, name: str, *shared: Any, each: Any = None) -> list[Any]:
+        question, losses = Question(name, shared, each), self._losses
+        answers = self._persist(lambda: self._ask(question if self._losses == losses else question.without_step()))
+        self._replay.note(question)
+        return answers
 
     def close(self) -> None:
         """Let the actors go, and with them the memory they hold."""
-        self._actors = []
-        release(self._client, self._futures)
-        self._futures = []
+        release(self._client, [holder.future for holder in self._holders])
+        self._holders = []
 
     def __enter__(self) -> DaskBlocks:
         return self
@@ -178,43 +131,217 @@ class DaskBlocks(Blocks):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _results(self, calls: Sequence[Any]) -> Iterator[Any]:
-        """The answers in the order of the workers."""
-        for k, call in enumerate(calls):
-            yield self._wait(k, call)
+    # --- between two λ ------------------------------------------------------------------------------------------
 
-    def _wait(self, k: int, call: Any) -> Any:
-        """The answer of a call, or WorkerLost when there can be none."""
+    def rebalance(self) -> None:
+        """Give workers that have joined their share, and move blocks away from those that have become slow."""
+        try:
+            self._rebalance()
+        except WorkerLost as lost:
+            self._recover(lost)
+
+    def _rebalance(self) -> None:
+        there = registered_workers(self._client)
+        joined = any(one.id not in self._known and one.silent < 2 * TURN_SECONDS for one in there.values())
+        costs, slowness, slowest = self._measure()
+        workers = list_workers(self._client) if joined else [holder.worker for holder in self._holders]
+        workers = self._trusted(workers)
+        usual = float(np.median(list(slowness.values())))
+        speeds = {worker.id: 1.0 / slowness.get(worker.id, usual) for worker in workers}
+        wanted = place(self._dataset, self._groups, workers, self._residency, costs, speeds)
+        now, then = makespan(self._placements(), costs, speeds), makespan(wanted, costs, speeds)
+        self._known.update(worker.id for worker in workers)
+        if then < GAIN * now and (joined or slowest > WORTHWHILE):
+            who = "a worker has joined" if joined else "a worker has become slow"
+            logger.info("%s: blocks are dealt out anew", who)
+            self._hold(wanted)
+            self._restore()
+
+    def _measure(self) -> tuple[list[float], dict[str, float], float]:
+        """Of each block the CPU seconds since the last time, and how many times that its worker took, by its id; and
+        the seconds of the slowest.
+
+        Where these are too few to say much, the cost of a block is its nonzeros.
+        """
+        times = self._call("take_times")
+        costs = [cpu for mine in times for _, cpu in mine]
+        if min(costs) < MEASURABLE:
+            partitions = self._dataset.partitions
+            costs = [float(sum(partitions[k].info.nnz for k in group)) for group in self._groups]
+        slowness = {
+            holder.worker.id: max(sum(wall for wall, _ in mine) / max(sum(cpu for _, cpu in mine), 1e-6), 1.0)
+            for holder, mine in zip(self._holders, times, strict=True)
+        }
+        return costs, slowness, max(sum(wall for wall, _ in mine) for mine in times)
+
+    # --- workers come and go ------------------------------------------------------------------------------------
+
+    def _persist(self, call: Callable[[], list[Any]]) -> list[Any]:
+        """The answers of all workers, however often they are lost on the way."""
         while True:
             try:
+                answers = call()
+            except WorkerLost as lost:
+                self._recover(lost)
+            else:
+                self._losses = 0
+                return answers
+
+    def _recover(self, lost: WorkerLost) -> None:
+        """Go on with the workers that are there. Raises when that was tried too often in a row."""
+        while True:
+            self._losses += 1
+            if self._losses > LOSSES:
+                raise WorkerLost(f"{self._losses} times in a row a worker was lost; the last time, {lost.what}", REMEDY)
+            logger.warning("warning: %s The fit goes on without it: its blocks are loaded elsewhere", _ended(lost.what))
+            try:
+                self._settle(self._wait_for_workers())
+                return
+            except WorkerLost as another:
+                lost = another
+
+    def _settle(self, workers: Sequence[WorkerInfo]) -> None:
+        """Deal the blocks out to these workers, and put them where they were."""
+        self._known = {worker.id for worker in workers}
+        self._hold(self._fitting(self._trusted(workers)))
+        self._restore()
+
+    def _fitting(self, workers: Sequence[WorkerInfo]) -> list[Placement]:
+        """What no longer fits into the memory of those that remain is streamed."""
+        try:
+            return place(self._dataset, self._groups, workers, self._residency)
+        except UserError:
+            if not self._losses or self._residency != "memory":
+                raise
+            return place(self._dataset, self._groups, workers, "auto")
+
+    def _hold(self, placements: Sequence[Placement]) -> None:
+        """Have these workers hold these blocks, and no others."""
+        wanted = {one.worker.id for one in placements}
+        there = {one.worker.id: one for one in self._holders if one.worker.id in wanted and not one.gone}
+        release(self._client, [one.future for one in self._holders if one.worker.id not in there])
+        self._holders = [
+            there.get(one.worker.id) or _Holder(self._client, one.worker, self._dataset, self._how)
+            for one in placements
+        ]
+        self.__dict__.pop("layout", None)
+        self._meet()
+        sizes = self._call("hold", [(one.groups, one.residency) for one in placements])
+        for holder, one, size in zip(self._holders, placements, sizes, strict=True):
+            holder.groups, holder.residency, holder.size = one.groups, one.residency, size
+        self._on_placed(list(placements))
+
+    def _meet(self) -> None:
+        """Wait for the actors that are new."""
+        new = [holder for holder in self._holders if holder.actor is None]
+        with self._client.as_current():  # an actor talks through the client that is current when it arrives
+            for holder, actor in zip(new, self._gather([one.future for one in new], new), strict=True):
+                holder.actor = actor
+            for holder, token in zip(new, self._gather([one.actor.identify() for one in new], new), strict=True):
+                holder.token = token
+
+    def _restore(self) -> None:
+        """Put all blocks where the last questions had put them."""
+        for question in self._replay.questions():
+            self._ask(question)
+
+    def _wait_for_workers(self) -> list[WorkerInfo]:
+        """The workers that answer; one that was killed is restarted by its nanny, so there may be one soon."""
+        deadline = time.monotonic() + NOWHERE_SECONDS
+        while True:
+            try:
+                return list_workers(self._client)
+            except UserError:
+                if time.monotonic() > deadline:
+                    raise WorkerLost("no worker is left that could go on with the fit", REMEDY) from None
+                time.sleep(0.2)
+
+    def _trusted(self, workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
+        """Without those that were lost again and again before they answered anything."""
+        left = [worker for worker in workers if self._strikes[str(worker.name)] < STRIKES]
+        if left:
+            return left
+        names = ", ".join(str(worker.name) for worker in workers)
+        raise UserError(
+            f"{names}: lost {STRIKES} times each as soon as blocks were loaded there. Are they out of memory (see "
+            "their logs)? Use --residency stream, fewer --blocks, or workers with more memory, and continue with "
+            "--resume"
+        )
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    def _ask(self, question: Question) -> list[Any]:
+        own = repeat(None) if question.each is None else split_for(question.each, self.layout)
+        arguments = [(question.name, question.shared, mine) for _, mine in zip(self._holders, own, strict=False)]
+        answers = self._call("ask", arguments)
+        for holder in self._holders:
+            holder.has_answered = True
+        return answers
+
+    def _call(self, method: str, arguments: Iterable[tuple[Any, ...]] = repeat(())) -> list[Any]:
+        """Call a method of every actor; the answers in their order."""
+        calls = []
+        for holder, mine in zip(self._holders, arguments, strict=False):
+            try:
+                calls.append(getattr(holder.actor, method)(holder.token, *mine))
+            except RuntimeError as error:  # Dask knows already that the actor is gone
+                raise self._lost(holder) from error
+        return self._gather(calls, self._holders)
+
+    def _gather(self, calls: Sequence[Any], holders: Sequence[_Holder]) -> list[Any]:
+        """The answers, in the order of the workers, or WorkerLost when one of them cannot answer any more."""
+        return [self._wait(call, holders[k:]) for k, call in enumerate(calls)]
+
+    def _wait(self, call: Any, holders: Sequence[_Holder]) -> Any:
+        """The answer of the first holder. Those behind it have not answered either, and are looked after with it."""
+        while True:
+            finished = call.done()
+            try:
                 return call.result(timeout=TURN_SECONDS)
-            except TimeoutError:
-                self._check_alive(k)
             except Restarted as error:
-                raise self._lost(k) from error
+                raise self._lost(holders[0]) from error
             except (OSError, RuntimeError, KeyError) as error:
-                # An OSError of the storage is the worker's own; a lost worker shows as its absence.
-                self._check_alive(k)
-                if not self._has_actor(k):
-                    raise self._lost(k) from error
+                if isinstance(error, TimeoutError) and not finished:
+                    self._check(holders)
+                    continue
+                # An OSError of the storage is the worker's own; a worker just lost does not know its actor.
+                self._check(holders)
+                if not self._has_actor(holders[0]):
+                    raise self._lost(holders[0]) from error
                 raise
 
-    def _has_actor(self, k: int) -> bool:
-        """Does the worker, which is there, still know the actor? One that was restarted does not."""
-        if not self._actors:  # it was being made
+    def _has_actor(self, holder: _Holder) -> bool:
+        """Does the worker answer, and still know the actor? It is not at work: its call is done."""
+        if holder.actor is None:  # making it failed
             return True
         try:
-            self._actors[k].identify().result(timeout=TURN_SECONDS)
-        except (OSError, RuntimeError, KeyError, TimeoutError):
+            holder.actor.identify().result(timeout=TURN_SECONDS)
+        except (OSError, RuntimeError, KeyError):
             return False
         return True
 
-    def _lost(self, k: int) -> WorkerLost:
-        return WorkerLost(lost_worker(self._names[k], self._addresses[k]), REMEDY)
+    def _check(self, holders: Sequence[_Holder]) -> None:
+        """Raise WorkerLost if one of these is gone, was restarted, or does not answer."""
+        places = actor_places(self._client, [holder.key for holder in holders])
+        for holder in holders:
+            found = places.get(holder.key)
+            if found is None or found.id != holder.worker.id or (holder.actor is not None and not found.in_memory):
+                raise self._lost(holder)
+        for holder in holders:
+            try:
+                raise_for_silent(self._client, places[holder.key])
+            except WorkerLost as lost:
+                raise self._lost(holder, lost.what) from None
 
-    def _check_alive(self, k: int) -> None:
-        """Raise WorkerLost if the worker is gone or does not answer."""
-        try:
-            check_alive(self._client, {self._names[k]: self._addresses[k]})
-        except ClusterLost as lost:
-            raise type(lost)(lost.what, REMEDY) from None
+    def _lost(self, holder: _Holder, what: str = "") -> WorkerLost:
+        if not (holder.has_answered or holder.gone):
+            self._strikes[str(holder.worker.name)] += 1
+        holder.gone = True
+        return WorkerLost(what or lost_worker(holder.worker.name, holder.worker.address), REMEDY)
+
+    def _placements(self) -> list[Placement]:
+        return [Placement(holder.worker, holder.groups, holder.residency) for holder in self._holders]
+
+
+def _ended(what: str) -> str:
+    return what if what.endswith("?") else f"{what}."

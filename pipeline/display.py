@@ -23,7 +23,6 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.blocks import Placement
 from pipeline.events import (
     Advanced,
     BlocksPlaced,
@@ -36,6 +35,7 @@ from pipeline.events import (
     StageBegun,
     Watcher,
 )
+from pipeline.placement import Placement
 from solver import RoundRecord, Solution
 
 logger = logging.getLogger("dglmnet")

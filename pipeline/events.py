@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from pipeline.blocks import Placement, WorkerInfo
+from pipeline.placement import Placement, WorkerInfo
 from solver import Coefficients, RoundRecord, Solution
 
 EVENTS: dict[str, type[Event]] = {}  # by name

@@ -10,11 +10,12 @@ from typing import Any
 
 from distributed import Client
 
-from pipeline.blocks import DaskBlocks, list_workers, make_groups, place
+from pipeline.blocks import DaskBlocks
 from pipeline.class_weights import weights_of_classes
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.events import Watcher
 from pipeline.factors import fingerprint, in_order
+from pipeline.placement import list_workers, make_groups
 from pipeline.resident import ExampleOptions
 from pipeline.run import Run, open_run
 from pipeline.run_record import RunRecord
@@ -145,9 +146,9 @@ def fit_path(
         workers = list_workers(client)
         # A path is taken up with the blocks it was begun with, whatever the cluster looks like now.
         groups = run.record.blocks or make_groups(len(opened.partitions), blocks, workers)
-        placements = place(opened, groups, workers, residency)
-        watcher.placed(placements)
-        resident = stack.enter_context(DaskBlocks(client, opened, placements, how))
+        resident = stack.enter_context(
+            DaskBlocks(client, opened, groups, residency, how, workers, on_placed=watcher.placed)
+        )
         run.settle(blocks=groups)
         _solve(run, resident, opened, how, asked, watcher)
         run.settle(complete=True, seconds=dict(run.record.seconds) | {"fit": perf_counter() - started})
@@ -175,6 +176,8 @@ def _solve(run: Run, blocks: DaskBlocks, dataset: Dataset, how: ExampleOptions, 
     for solution in solve_path(blocks, problem, lambdas, asked.options, null=null, start=start, on_round=on_round):
         run.add_solution(solution, features)
         watcher.solution(solution)
+        if solution.lambda_index + 1 < len(lambdas):
+            blocks.rebalance()
 
 
 def _grid(path: PathOptions, largest: float) -> list[float]:

@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from distributed import get_worker
 
 from solver import Block, Columns, Examples, ThreadBlocks
 from solver.arrays import Float64, Int64
@@ -111,51 +111,73 @@ class Restarted(RuntimeError):
 
 
 class ResidentBlocks:
-    """The blocks that one worker holds. `groups` says which partitions make up each block."""
+    """The blocks that one worker holds. None at first: `hold` says which."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        groups: Sequence[Sequence[int]],
-        residency: str,
-        threads: int,
-        how: ExampleOptions | None = None,
-    ) -> None:
+    def __init__(self, dataset: Dataset, threads: int, how: ExampleOptions | None = None) -> None:
         self._token = uuid.uuid4().hex
-        how = how or ExampleOptions()
-        partitions = dataset.partitions
-        self._partitions = [partitions[k] for group in groups for k in group]
-        examples = how.examples(dataset)
-        # Both ways cut columns alike, so that they give the same result to the last bit.
-        load = PartitionColumns if residency == "stream" else LoadedColumns
+        self._dataset, self._threads, self._how = dataset, threads, how or ExampleOptions()
+        self._residency = ""
+        self._held: dict[tuple[int, ...], Block] = {}
+        self._blocks: ThreadBlocks | None = None
 
-        def block(group: Sequence[int]) -> Block:
-            members = [partitions[k] for k in group]
-            columns = load(members, examples.n)
-            return Block(
-                columns, sum(part.info.features for part in members), examples, how.bounds(dataset, columns.bounds)
-            )
+    @cached_property
+    def _examples(self) -> Examples:
+        return self._how.examples(self._dataset)
 
-        with ThreadPoolExecutor(max(1, min(threads, len(groups)))) as pool:  # files are hashed and decoded side by side
-            blocks = list(pool.map(block, groups))
-        self._blocks = ThreadBlocks(blocks, threads=min(threads, len(blocks)))
+    def identify(self) -> str:
+        """A token of this very object.
 
-    def identify(self) -> tuple[str, str, int]:
-        """A token of this very object, its worker's address, and its number of features.
-
-        Calls carry the token: a worker that was restarted makes a new object, at β = 0, which must not go unnoticed.
+        Calls carry it: a worker that was restarted makes a new object, at β = 0, which must not go unnoticed.
         """
-        return self._token, get_worker().address, self._blocks.layout.size
+        return self._token
+
+    def hold(self, token: str, groups: Sequence[Sequence[int]], residency: str) -> int:
+        """Hold these blocks, each some partitions, and no others; how many features they have.
+
+        Those that are held already are not loaded again; all of them may be anywhere on their path.
+        """
+        self._check(token)
+        if self._blocks is not None:
+            self._blocks.close()
+        kept = self._held if residency == self._residency else {}
+        wanted = [tuple(group) for group in groups]
+        self._held = {group: kept[group] for group in wanted if group in kept}  # the others go before new ones come
+        self._residency = residency
+        del kept
+        missing = [group for group in wanted if group not in self._held]
+        with ThreadPoolExecutor(max(1, min(self._threads, len(missing)))) as pool:  # files are hashed side by side
+            self._held |= dict(zip(missing, pool.map(self._load, missing), strict=True))
+        self._held = {group: self._held[group] for group in wanted}  # in this order
+        self._blocks = ThreadBlocks(list(self._held.values()), threads=min(self._threads, len(wanted)))
+        return self._blocks.layout.size
+
+    def _load(self, group: Sequence[int]) -> Block:
+        # Both ways cut columns alike, so that they give the same result to the last bit.
+        load = PartitionColumns if self._residency == "stream" else LoadedColumns
+        members = [self._dataset.partitions[k] for k in group]
+        columns = load(members, self._examples.n)
+        bounds = self._how.bounds(self._dataset, columns.bounds)
+        return Block(columns, sum(part.info.features for part in members), self._examples, bounds)
+
+    def ask(self, token: str, name: str, shared: Sequence[Any], own: Any) -> Any:
+        """Pass a question on to the blocks (solver/blocks.py); their answers as one. own: this worker's `each`."""
+        blocks = self._at_work(token)
+        return join_answers(name, list(blocks.ask(name, *shared, each=own)), blocks.layout)
 
     def features(self, token: str) -> Int64:
         """The ids of the features, in the order of their positions."""
         self._check(token)
-        return np.concatenate([np.empty(0, np.int64), *(part.read_features() for part in self._partitions)])
+        parts = [self._dataset.partitions[k] for group in self._held for k in group]
+        return np.concatenate([np.empty(0, np.int64), *(part.read_features() for part in parts)])
 
-    def ask(self, token: str, name: str, shared: Sequence[Any], own: Any) -> Any:
-        """Pass a question on to the blocks (solver/blocks.py); their answers as one. own: this worker's `each`."""
+    def take_times(self, token: str) -> list[tuple[float, float]]:
+        """Of each block, the seconds that its questions took since the last time, and the CPU seconds of them."""
+        return self._at_work(token).take_times()
+
+    def _at_work(self, token: str) -> ThreadBlocks:
         self._check(token)
-        return join_answers(name, list(self._blocks.ask(name, *shared, each=own)), self._blocks.layout)
+        assert self._blocks is not None, "it holds blocks"
+        return self._blocks
 
     def _check(self, token: str) -> None:
         if token != self._token:

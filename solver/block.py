@@ -4,8 +4,9 @@ A block keeps its coefficients, its own copy of the margins, and O(n + p_k) work
 source (stretches.py): a list of Columns in memory, or a reader that fetches them anew in each pass. The arithmetic is
 the same, so the coefficients are the same to the last bit.
 
-A method that the outer loops call is declared with `asked`: it says how the answers of several blocks become one. Its
-typed front is in blocks.py; that is all there is to adding one.
+A method that the outer loops call is declared with `asked`: it says how the answers of several blocks become one, and
+what a block that is made anew must be asked again (replay.py). Its typed front is in blocks.py; that is all there is to
+adding one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from solver.penalty import Penalty, Terms, Violation
 from solver.problem import Examples
 from solver.stretches import ColumnSource, SafePrefix, in_stretches
 
+# What may set β, margins or slopes of a block.
+ITERATE = ("start", "set_margins", "put", "sweep", "list_again")
 CONSTANT = 1.0 + 1e-9  # a column whose Σwx² is no more than this times (Σwx)²/Σw is constant
 
 
@@ -107,11 +110,17 @@ class Descent:
 Join = Callable[[Sequence[Any], Layout], Any]
 
 
-def asked(join: Join) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declares a method that the outer loops call, and how the answers of several blocks become one."""
+def asked(
+    join: Join, *, kept: bool = False, replaces: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declares a method that the outer loops call, and how the answers of several blocks become one.
+
+    kept: it sets what later calls build on, so that a block which is made anew must be asked it, too. replaces: the
+    kept ones before it that do not matter any more.
+    """
 
     def declare(method: Callable[..., Any]) -> Callable[..., Any]:
-        method.join = join  # type: ignore[attr-defined]
+        method.join, method.kept, method.replaces = join, kept, tuple(replaces)  # type: ignore[attr-defined]
         return method
 
     return declare
@@ -172,7 +181,7 @@ class Block:
         self._slopes, self._sizes = np.empty(0), np.empty(0, np.int64)
         self._visited: Int64 = np.empty(0, np.int64)
 
-    @asked(_nothing)
+    @asked(_nothing, kept=True, replaces=["set_penalty"])
     def set_penalty(self, penalty: Penalty) -> None:
         """Take the penalty of the block's features. Those that it does not penalise must be the driver's."""
         if penalty.size != self.size:
@@ -196,24 +205,27 @@ class Block:
 
     # --- Algorithm 4 --------------------------------------------------------------------------------------------
 
-    @asked(_summed)
+    @asked(_summed, kept=True, replaces=ITERATE)
     def start(self, beta: Coefficients) -> Float64:
         """Take these coefficients, counted within the block; return X_k β_k, in the block's own buffer."""
-        self._beta[:] = 0.0
-        self._beta[beta.position] = beta.value
-        self._support = beta.position
-        self._last = Coefficients.empty()
+        self._set(beta)
         self._dmargins[:] = 0.0
         for first, columns, _ in self._among(beta.position):
             columns.add_product(self._beta[first : first + columns.count], self._dmargins)
         return self._dmargins
 
-    @asked(_nothing)
+    @asked(_nothing, kept=True, replaces=["set_margins"])
     def set_margins(self, margins: Float64) -> None:
         """Take the margins of the whole model."""
         if margins.shape != self._margins.shape:
             raise ValueError(f"margins of {margins.size} examples given to a block of {self._margins.size}")
         self._margins[:] = margins
+
+    @asked(_nothing, kept=True, replaces=ITERATE)
+    def put(self, beta: Coefficients, margins: Float64) -> None:
+        """Take coefficients, counted within the block, and the margins of the whole model."""
+        self._set(beta)
+        self.set_margins(margins)
 
     @asked(BlockUpdate.joined)
     def cycle(self, step: Step | None, lam: float, nu: float) -> BlockUpdate:
@@ -268,32 +280,35 @@ class Block:
 
     # --- the certified mode -------------------------------------------------------------------------------------
 
-    @asked(Sweep.joined)
-    def sweep(self, margins: Float64 | None, lam: float, share: float, limit: int) -> Sweep:
+    @asked(Sweep.joined, kept=True, replaces=ITERATE)
+    def sweep(self, margins: Float64, lam: float, share: float, limit: int) -> Sweep:
         """Take the margins, compute the slopes of all features that can be above a share of their threshold at λ.
 
-        Listed are those that are. Without margins, list by the slopes of the last sweep; of the data, only what it
-        passed over is read.
+        Listed are those that are, at most `limit` of them.
         """
-        terms = self._terms_at(lam)
-        if margins is None:
-            for _ in self._unvisited(self._prefix.lengths(share * lam)):
-                pass
-            position, violation = self._listed(terms, share)
-            curvature = np.full(position.size, np.nan)
-        else:
-            self._begin(margins)
-            wanted = self._unvisited(self._prefix.lengths(share * lam))
-            listing = _Listing()
-            for first, columns in wanted:
-                self._list(listing, first, columns, terms, share, None)
-            position, curvature, violation = listing.result()
+        self._begin(margins)
+        terms, listing = self._terms_at(lam), _Listing()
+        for first, columns in self._unvisited(self._prefix.lengths(share * lam)):
+            self._list(listing, first, columns, terms, share, None)
+        position, curvature, violation = listing.result()
+        return self._strongest(violation, position, curvature, limit)
+
+    @asked(Sweep.joined, kept=True)
+    def list_again(self, lam: float, share: float, limit: int) -> Sweep:
+        """As `sweep`, by the slopes of the last one; of the data, only what that passed over is read."""
+        for _ in self._unvisited(self._prefix.lengths(share * lam)):
+            pass
+        position, violation = self._listed(self._terms_at(lam), share)
+        return self._strongest(violation, position, np.full(position.size, np.nan), limit)
+
+    def _strongest(self, violation: Violation, position: Int64, curvature: Float64, limit: int) -> Sweep:
+        """Of the features found, at most `limit`: those with the largest slopes."""
         if position.size > limit:
             strongest = np.sort(np.argpartition(-np.abs(self._slopes[position]), limit)[:limit])
             position, curvature = position[strongest], curvature[strongest]
         return Sweep(violation, position, self._slopes[position], curvature, self._sizes[position])
 
-    @asked(Descent.joined)
+    @asked(Descent.joined, replaces=ITERATE)
     def descend(self, beta: Coefficients, margins: Float64, lam: float, nu: float, cycles: int) -> Descent:
         """Take coefficients and margins, sweep as above, and minimise the sub-problem over the active features.
 
@@ -370,6 +385,12 @@ class Block:
         lengths: Int64 = np.zeros(starts.size - 1, np.int64)
         lengths[here] = position[last[here]] + 1 - starts[:-1][here]
         return lengths
+
+    def _set(self, beta: Coefficients) -> None:
+        """Take these coefficients, and forget any step."""
+        self._beta[:] = 0.0
+        self._beta[beta.position] = beta.value
+        self._support, self._last = beta.position, Coefficients.empty()
 
     def _replace(self, beta: Coefficients) -> None:
         """Take these coefficients; the work is that of those which are not zero."""

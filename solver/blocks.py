@@ -10,10 +10,11 @@ pipeline/) has one way to pass any question on.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise, repeat
+from time import perf_counter, thread_time
 from types import TracebackType
 from typing import Any, Self
 
@@ -43,7 +44,16 @@ class Blocks(ABC):
 
     @abstractmethod
     def ask(self, name: str, *shared: Any, each: Any = None) -> Iterable[Any]:
-        """Call a method of every block: with its own part of `each`, if given, and what all share behind it."""
+        """Call a method of every block: with its own part of `each`, if given, and what all share behind it.
+
+        Arrays that are given stay as they are until the next call that sets the same.
+        """
+
+    def follow(self, iterate: Callable[[], tuple[Coefficients, Float64]]) -> None:  # noqa: B027
+        """Name who knows β and m as they are once the blocks have made the step that the next question brings.
+
+        Who may lose blocks asks it, to put those that are made anew where the others are. Threads are not lost.
+        """
 
     @cached_property
     def layout(self) -> Layout:
@@ -79,13 +89,21 @@ class Blocks(ABC):
         """Make the step, then say how far the slopes of all features are from dual feasibility at λ."""
         return Violation.joined(list(self.ask("violation", step, lam)))
 
-    def sweep(self, margins: Float64 | None, lam: float, share: float, limit: int) -> Sweep:
+    def sweep(self, margins: Float64, lam: float, share: float, limit: int) -> Sweep:
         """Set the margins; how far all slopes are from dual feasibility, and who is above a share of its threshold.
 
-        At most `limit` features a block, those with the largest slopes. Without margins, the same at those of the last
-        sweep. Features that cannot be above it whatever β is need not be looked at.
+        At most `limit` features a block, those with the largest slopes. Features that cannot be above it whatever β is
+        need not be looked at.
         """
-        return Sweep.joined(list(self.ask("sweep", margins, lam, share, limit)), self.layout)
+        return self._joined_sweep("sweep", margins, lam, share, limit)
+
+    def list_again(self, lam: float, share: float, limit: int) -> Sweep:
+        """The same at the margins of the last sweep."""
+        return self._joined_sweep("list_again", lam, share, limit)
+
+    def _joined_sweep(self, name: str, *shared: Any) -> Sweep:
+        answers = list(self.ask(name, *shared))
+        return Sweep.joined(answers, self.layout)
 
     def descend(self, margins: Float64, beta: Coefficients, lam: float, nu: float, cycles: int) -> Iterable[Descent]:
         """Set margins and coefficients; a sweep, and up to so many cycles over the active features of each block.
@@ -111,6 +129,7 @@ class ThreadBlocks(Blocks):
         if not blocks:
             raise ValueError("at least one block is needed")
         self._blocks = blocks
+        self._times = [(0.0, 0.0)] * len(blocks)
         self._pool = ThreadPoolExecutor(threads or len(blocks), thread_name_prefix="block")
 
     @classmethod
@@ -139,7 +158,19 @@ class ThreadBlocks(Blocks):
     def ask(self, name: str, *shared: Any, each: Any = None) -> Iterable[Any]:
         common = [repeat(value) for value in shared]
         own = [] if each is None else [split_for(each, self.layout)]
-        return self._pool.map(getattr(Block, name), self._blocks, *own, *common)
+        return self._pool.map(partial(self._timed, getattr(Block, name)), range(len(self._blocks)), *own, *common)
+
+    def _timed(self, method: Callable[..., Any], k: int, *arguments: Any) -> Any:
+        wall, cpu = perf_counter(), thread_time()
+        answer = method(self._blocks[k], *arguments)
+        before = self._times[k]
+        self._times[k] = (before[0] + perf_counter() - wall, before[1] + thread_time() - cpu)
+        return answer
+
+    def take_times(self) -> list[tuple[float, float]]:
+        """Of each block, the seconds that its questions took since the last time, and the CPU seconds of them."""
+        taken, self._times = self._times, [(0.0, 0.0)] * len(self._blocks)
+        return taken
 
     def close(self) -> None:
         self._pool.shutdown()

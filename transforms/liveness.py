@@ -13,7 +13,7 @@ import concurrent.futures
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -32,6 +32,16 @@ SCHEDULER_SECONDS = 10.0  # for the scheduler to answer; it is asked twice
 NOWHERE_SECONDS = 20.0  # for a worker to come that may take a task: one that was killed is restarted by its nanny
 # What Dask raises when a scheduler or worker is gone; a client that gave up has no scheduler (AttributeError).
 UNREACHABLE = (OSError, TimeoutError, ValueError, RuntimeError, AttributeError)
+
+
+@dataclass(frozen=True)
+class KnownWorker:
+    """A worker that the scheduler knows."""
+
+    name: Any
+    address: str
+    id: str  # of its process: a restarted worker has another, though perhaps the same name and address
+    silent: float  # seconds since the scheduler heard of it
 
 
 @dataclass(frozen=True)
@@ -83,15 +93,16 @@ def _scheduler_lost(client: Client) -> SchedulerLost:
     return SchedulerLost(what, "Run the same command again")
 
 
-def registered_workers(client: Client) -> dict[str, tuple[Any, float]]:
-    """Address -> (name, seconds since the scheduler heard of it)."""
+def registered_workers(client: Client) -> dict[str, KnownWorker]:
+    """The workers that the scheduler knows, by their addresses."""
 
-    def look(dask_scheduler: Any) -> dict[str, tuple[Any, float]]:
+    def look(dask_scheduler: Any) -> list[tuple[Any, ...]]:
         import time
 
-        return {ws.address: (ws.name, time.time() - ws.last_seen) for ws in dask_scheduler.workers.values()}
+        now = time.time()
+        return [(ws.name, ws.address, ws.server_id, now - ws.last_seen) for ws in dask_scheduler.workers.values()]
 
-    return ask_scheduler(client, look)
+    return {row[1]: KnownWorker(*row) for row in ask_scheduler(client, look)}
 
 
 def ask_workers(
@@ -134,7 +145,7 @@ def ask_workers(
         with scheduler_answers(client):
             client.sync(ask_all, callback_timeout=most + SCHEDULER_SECONDS)
     now = registered_workers(client) if len(answers) < len(asked) else {}
-    silent = [SilentWorker(now[one][0], one, now[one][1]) for one in asked if one not in answers and one in now]
+    silent = [SilentWorker(now[one].name, one, now[one].silent) for one in asked if one not in answers and one in now]
     return answers, silent
 
 
@@ -190,13 +201,42 @@ def chosen_workers() -> list[str] | None:
     return [chosen] if isinstance(chosen, str) else chosen
 
 
-def check_alive(client: Client, workers: Mapping[Any, str]) -> None:
-    """Raise WorkerLost if one of these workers, name -> address, is gone, or is silent and does not answer."""
-    known = registered_workers(client)
-    for name, address in workers.items():
-        if address not in known:
-            raise WorkerLost(lost_worker(name, address))
-    _raise_for_silent(client, [one for one in workers.values() if known[one][1] > SILENCE_SECONDS])
+@dataclass(frozen=True)
+class ActorPlace:
+    """Where an actor is, or is being made."""
+
+    id: str  # of the worker's process
+    address: str
+    silent: float  # seconds since the scheduler heard of the worker
+    in_memory: bool
+
+
+def actor_places(client: Client, keys: Sequence[str]) -> dict[str, ActorPlace]:
+    """Where these actors are; those that are nowhere are left out. One that waits for its turn counts as being made."""
+
+    def look(dask_scheduler: Any) -> dict[str, tuple[Any, ...]]:
+        import time
+
+        found = {}
+        for key in keys:
+            task = dask_scheduler.tasks.get(key)
+            if task is None:
+                continue
+            worker = task.processing_on or next(iter(task.who_has or ()), None)
+            if worker is None and task.state in ("waiting", "queued") and task.worker_restrictions:
+                worker = next((dask_scheduler.workers.get(one) for one in task.worker_restrictions), None)
+            if worker is not None:
+                silent = time.time() - worker.last_seen
+                found[key] = (worker.server_id, worker.address, silent, task.state == "memory")
+        return found
+
+    return {key: ActorPlace(*row) for key, row in ask_scheduler(client, look).items()}
+
+
+def raise_for_silent(client: Client, place: ActorPlace) -> None:
+    """Raise WorkerLost if the worker of an actor has been silent for long, and does not answer."""
+    if place.silent > SILENCE_SECONDS:
+        _raise_for_silent(client, [place.address])
 
 
 def lost_worker(name: Any, address: str) -> str:
@@ -324,7 +364,7 @@ def share(client: Client, data: Any) -> Future:
     def check() -> None:
         known = registered_workers(client)
         waited_for = [one for one in (known if chosen is None else chosen) if one in known]
-        _raise_for_silent(client, [one for one in waited_for if known[one][1] > SILENCE_SECONDS])
+        _raise_for_silent(client, [one for one in waited_for if known[one].silent > SILENCE_SECONDS])
 
     shared: Future = wait_for(
         client,

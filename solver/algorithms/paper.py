@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from solver.arrays import Coefficients
+from solver.arrays import Coefficients, Float64
 from solver.block import Step
 from solver.blocks import Blocks
 from solver.kernels import vectors
@@ -73,12 +73,16 @@ class State:
         self.beta = beta.dense(problem.coordinates)
         self.nonzeros = int(np.count_nonzero(beta.value))
         self.margins = restart(blocks, self._free, beta)
+        blocks.follow(self._iterate)
         self.penalty = self.f.terms.value(self.beta)
         self.objective = problem.examples.value(self.margins) + self.penalty
 
     @property
     def coefficients(self) -> Coefficients:
         return Coefficients.from_dense(self.beta)
+
+    def _iterate(self) -> tuple[Coefficients, Float64]:
+        return self.coefficients.apart_from(self._free.position), self.margins
 
     def direction(self, nu: float) -> Direction:
         """Each block's cycle, then the sums Δβ and Δm in the order of the blocks (Algorithm 4, lines 1-5)."""

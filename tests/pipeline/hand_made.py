@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from distributed import Client
@@ -32,10 +33,11 @@ class HandMade:
         self.client = Client(scheduler_file=str(self._file), set_as_default=False, timeout=60, security=security)
         self.address: str = self.client.scheduler.address
 
-    def worker(self, name: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        process = self._start(
-            "worker", "--host", "127.0.0.1", "--no-nanny", "--nthreads", "1", "--name", name, environment=environment
-        )
+    def worker(
+        self, name: str, environment: dict[str, str] | None = None, more: Sequence[str] = ("--no-nanny",)
+    ) -> subprocess.Popen[bytes]:
+        words = ("worker", "--host", "127.0.0.1", "--nthreads", "1", "--name", name, *more)
+        process = self._start(*words, environment=environment)
         running = sum(one.poll() is None for one in self._processes)
         self.client.wait_for_workers(running - 1, timeout=60)
         self.processes[name] = process

@@ -25,7 +25,6 @@ from distributed import Client
 
 from pipeline import PathOptions
 from pipeline import cluster as pipeline_cluster
-from pipeline.blocks import Placement, WorkerInfo
 from pipeline.commands.fit import fit_job
 from pipeline.commands.shared import Terminated
 from pipeline.display import SilentDisplay
@@ -38,6 +37,7 @@ from pipeline.driver.submission import standing, submit_driver
 from pipeline.driver.task import Job, Outcome
 from pipeline.driver.terminal import cancel, choose
 from pipeline.events import Event
+from pipeline.placement import Placement, WorkerInfo
 from solver import Coefficients, RoundRecord, Solution, SolverOptions
 from tests.pipeline.hand_made import HandMade
 from tests.pipeline.runs import make_rows, to_text

@@ -16,7 +16,7 @@ from distributed import Client
 from sklearn.linear_model import LogisticRegression
 
 from pipeline import PathOptions, Watcher, fit_path
-from pipeline.blocks import Placement, WorkerInfo, choose_residency, list_workers, make_groups, place
+from pipeline.placement import Placement, WorkerInfo, choose_residency, list_workers, make_groups, place
 from pipeline.run import Run
 from solver import ConvergenceWarning, RoundRecord, Solution, SolverOptions
 from tests.damage import unsealed

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from pipeline.blocks import list_workers
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.commands.fit import fit_job
 from pipeline.driver.follow import Follower
@@ -27,6 +26,7 @@ from pipeline.driver.submission import submit_driver
 from pipeline.driver.task import Job
 from pipeline.driver.terminal import DriverFailed, cancel
 from pipeline.fit import PathOptions
+from pipeline.placement import list_workers
 from solver import SolverOptions
 from tests.pipeline.hand_made import HandMade
 from tests.pipeline.runs import fit_text, make_rows, to_text

@@ -146,7 +146,7 @@ def test_a_smaller_threshold_reads_only_what_the_sweep_passed_over(make: Callabl
     high, low = float(np.quantile(bounds, 0.8)), float(np.quantile(bounds, 0.3))
     block.sweep(margins, high, 1.0, 1000)
     before = source.reads.copy()
-    later = block.sweep(None, low, 1.0, 1000)
+    later = block.list_again(low, 1.0, 1000)
     whole = before > 0
     whole &= np.array([bounds[k : k + 8].min() > high for k in range(0, X.shape[1], 8)])
     assert (source.reads[whole] == before[whole]).all() and whole.any()

@@ -205,10 +205,10 @@ class CertifiedSearch:
 
     def _entering_features(self, lam: float) -> Sweep:
         """Features whose slopes come near their threshold. If most features do, all of them, if the store has room."""
-        near = self._sweep(None, lam, WORKING_SET.enter_share)
+        near = self._list_again(lam, WORKING_SET.enter_share)
         if near.position.size < WORKING_SET.take_all_share * self._column_bytes.size:
             return near
-        everything = self._sweep(None, lam, 0.0)
+        everything = self._list_again(lam, 0.0)
         return everything if int(everything.nbytes.sum()) <= self._store.budget else near
 
     def _ensure_slopes(self, lam: float, log: Log) -> None:
@@ -291,10 +291,16 @@ class CertifiedSearch:
             self._store.add(missing, self._blocks.columns(missing))
         return True
 
-    def _sweep(self, margins: Float64 | None, lam: float, share: float) -> Sweep:
+    def _sweep(self, margins: Float64, lam: float, share: float) -> Sweep:
         """Sweep all blocks. Positions count over all features."""
-        found = self._blocks.sweep(margins, lam, share, WORKING_SET.max_proposed)
         self._slopes_known = True
+        return self._noted(self._blocks.sweep(margins, lam, share, WORKING_SET.max_proposed))
+
+    def _list_again(self, lam: float, share: float) -> Sweep:
+        """The same by the slopes of the last sweep."""
+        return self._noted(self._blocks.list_again(lam, share, WORKING_SET.max_proposed))
+
+    def _noted(self, found: Sweep) -> Sweep:
         self._column_bytes[found.position] = found.nbytes
         return found
 

@@ -133,17 +133,15 @@ class SplitRounds:
 
     def _descend_blocks(self) -> tuple[Sweep, list[Move]]:
         """Step 1: the blocks' sweep and their directions. The dual value at the iterate is noted."""
-        at, layout = self.iterate, self._blocks.layout
+        at = self.iterate
         penalised = at.beta.apart_from(self._free.position)
-        blocks = len(layout.starts) - 1
-        answers: list[Descent] = []
+        answers: list[Descent] = list(self._blocks.descend(at.margins, penalised, self._lam, _PAPER.nu, self._cycles))
+        layout, blocks = self._blocks.layout, len(answers)
         moves: list[list[Move]] = [[] for _ in range(min(SPLIT_ROUNDS.block_directions, blocks))]
-        descents = self._blocks.descend(at.margins, penalised, self._lam, _PAPER.nu, self._cycles)
-        for k, answer in enumerate(descents):
+        for k, answer in enumerate(answers):
             dbeta = Coefficients(answer.dbeta.position + layout.starts[k], answer.dbeta.value)
             group = moves[k * len(moves) // blocks]
             group[:] = [_joined([*group, Move(dbeta, answer.dmargins)])]
-            answers.append(answer)
         sweep = Sweep.joined([answer.sweep for answer in answers], layout)
         f = self._problem.at(self._lam, at.beta.position)
         self._best_dual = max(self._best_dual, f.dual_value(at.margins, sweep.violation))

@@ -418,14 +418,14 @@ def test_a_sweep_lists_what_is_above_the_threshold_with_slope_and_curvature(
     block = Block(list(Streamed(X)), X.shape[1], examples)
     threshold = float(np.median(np.abs(slopes)))
     first = block.sweep(margins, threshold, 1.0, 1000)
-    for sweep in (first, block.sweep(None, threshold, 1.0, 1000)):
+    for sweep in (first, block.list_again(threshold, 1.0, 1000)):
         assert sweep.violation.ratio == pytest.approx(np.abs(slopes).max() / threshold, rel=1e-9)
         assert sweep.position.tolist() == np.flatnonzero(np.abs(slopes) > threshold).tolist()
         np.testing.assert_allclose(sweep.slope, slopes[sweep.position], rtol=1e-9)
         # Curvature would cost reading the columns again: an earlier sweep's slopes are listed without.
         known = curvature[sweep.position] if sweep is first else np.full(sweep.position.size, np.nan)
         np.testing.assert_allclose(sweep.curvature, known, rtol=1e-9)
-    few = block.sweep(None, threshold, 1.0, 3)
+    few = block.list_again(threshold, 1.0, 3)
     assert few.position.tolist() == sorted(np.argsort(-np.abs(slopes))[:3].tolist())
     columns = block.columns(sweep.position)
     alone = Block([columns], columns.count, examples).sweep(margins, 1.0, -1.0, 1000)

@@ -1,0 +1,193 @@
+"""Which worker holds which blocks of a fit, and whether in memory or streamed from Parquet.
+
+A block is some neighbouring partitions; it is the unit that moves. Workers take neighbouring blocks in the order of
+their names, each as many as its threads and its speed allow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psutil
+from distributed import Client
+
+from transforms import Dataset, UserError
+from transforms.liveness import ask_scheduler, ask_workers, go_on_without
+
+SAFE_SHARE = 0.6  # of a worker's memory limit that a fit may fill by its own choice: Dask pauses a worker at 0.8
+MOST_SHARE = 0.8  # and what it is refused beyond
+EXAMPLE_BYTES = 48  # of vectors over examples, for each block
+STREAM_BYTES = 64 << 20  # for a row group that is read, decoded and checked; for each block
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """A worker as the scheduler sees it."""
+
+    name: Any  # it stays the same when the worker is restarted
+    address: str
+    threads: int
+    memory_limit: int
+    memory_used: int
+    host: str
+    id: str = ""  # of the process: another one when the worker is restarted
+
+
+def list_workers(client: Client) -> list[WorkerInfo]:
+    """The cluster's workers that answer, by name. Those that do not are told."""
+
+    def shape(dask_scheduler: Any) -> list[tuple[Any, ...]]:
+        return [
+            (w.name, w.address, w.nthreads, w.memory_limit or 0, w.metrics.get("memory", 0), w.host, w.server_id)
+            for w in dask_scheduler.workers.values()
+        ]
+
+    answers, silent = ask_workers(client, os.getpid)
+    go_on_without(answers, silent)
+    workers = [WorkerInfo(*row) for row in ask_scheduler(client, shape) if row[1] in answers]
+    if not workers:
+        raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
+    return sorted(workers, key=lambda worker: (str(worker.name).zfill(8), worker.address))
+
+
+def make_groups(partitions: int, blocks: int | None, workers: Sequence[WorkerInfo]) -> list[list[int]]:
+    """Which partitions make up each block: neighbouring ones; by default a block for each thread of the cluster."""
+    count = min(blocks or sum(worker.threads for worker in workers), partitions)
+    return [list(range(partitions * k // count, partitions * (k + 1) // count)) for k in range(count)]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What one worker will hold, and how."""
+
+    worker: WorkerInfo
+    groups: list[list[int]]
+    residency: str
+
+
+def place(
+    dataset: Dataset,
+    groups: Sequence[list[int]],
+    workers: Sequence[WorkerInfo],
+    residency: str,
+    costs: Sequence[float] | None = None,
+    speeds: Mapping[str, float] | None = None,
+) -> list[Placement]:
+    """Deal the blocks out. costs: of each block, alike if not known. speeds: of a worker's thread, by the worker's id.
+
+    Whether a worker holds its blocks in memory or streams them is chosen by its memory if `residency` leaves it open;
+    what does not fit either way is refused.
+    """
+    if costs is None or speeds is None:
+        ends = deal_evenly(len(groups), workers)
+    else:
+        ends = deal(np.asarray(costs), [worker.threads for worker in workers], [speeds[one.id] for one in workers])
+    placements = []
+    for worker, first, last in zip(workers, [0, *ends], ends, strict=False):
+        if last > first:
+            mine = list(groups[first:last])
+            sharing = sum(other.host == worker.host for other in workers)
+            placements.append(Placement(worker, mine, choose_residency(dataset, mine, worker, sharing, residency)))
+    return placements
+
+
+def deal_evenly(blocks: int, workers: Sequence[WorkerInfo]) -> list[int]:
+    """Where each worker's share of the blocks ends: by its threads."""
+    threads = np.cumsum([worker.threads for worker in workers])
+    ends: list[int] = (blocks * threads // threads[-1]).tolist()
+    return ends
+
+
+def deal(costs: np.ndarray, threads: Sequence[int], speeds: Sequence[float]) -> list[int]:
+    """Where each worker's share of the blocks ends, so that the slowest is done as soon as can be.
+
+    Of the ways to do that, the one whose shares are the most even.
+    """
+    done = np.concatenate([[0.0], np.cumsum(costs)])
+    load = done[None, :] - done[:, None]  # of the blocks from one cut to another
+    count = np.arange(done.size)[None, :] - np.arange(done.size)[:, None]
+    usable = [speed * np.clip(count, 1, most) for most, speed in zip(threads, speeds, strict=True)]
+    seconds = [np.where(count >= 0, load / power, np.inf) for power in usable]
+    fastest = np.full(done.size, np.inf)
+    fastest[0] = 0.0
+    for one in seconds:
+        fastest = np.maximum(fastest[:, None], one).min(axis=0)
+    limit = fastest[-1] * (1 + 1e-9)
+    uneven = np.full(done.size, np.inf)
+    uneven[0], cuts = 0.0, []
+    for one in seconds:
+        ways = uneven[:, None] + np.where(one <= limit, one**2, np.inf)
+        cuts.append(ways.argmin(axis=0))
+        uneven = ways.min(axis=0)
+    ends = [len(costs)]
+    for cut in reversed(cuts[1:]):
+        ends.append(int(cut[ends[-1]]))
+    return ends[::-1]
+
+
+def makespan(placements: Sequence[Placement], costs: Sequence[float], speeds: Mapping[str, float]) -> float:
+    """How long the slowest worker takes. costs: of the blocks, in their order."""
+    longest, first = 0.0, 0
+    for one in placements:
+        last = first + len(one.groups)
+        power = speeds[one.worker.id] * min(one.worker.threads, len(one.groups))
+        longest, first = max(longest, sum(costs[first:last]) / power), last
+    return longest
+
+
+@dataclass(frozen=True)
+class Need:
+    """The bytes that some blocks take on a worker."""
+
+    columns: int  # in memory
+    vectors: int
+
+    @classmethod
+    def of(cls, dataset: Dataset, groups: Sequence[list[int]]) -> Need:
+        infos = [dataset.partitions[k].info for group in groups for k in group]
+        # A dense column takes 4 bytes an example, which is less than its positions and values take as a list.
+        columns = sum(info.nnz * (8 if info.values else 4) + 24 * info.features for info in infos)
+        return cls(columns, dataset.n * EXAMPLE_BYTES * len(groups) + sum(8 * info.features for info in infos))
+
+    def total(self, residency: str, blocks: int) -> int:
+        return self.vectors + (self.columns if residency == "memory" else min(self.columns, STREAM_BYTES * blocks))
+
+
+def choose_residency(
+    dataset: Dataset, groups: Sequence[list[int]], worker: WorkerInfo, sharing: int, residency: str = "auto"
+) -> str:
+    """Memory if the columns fit beside what the worker uses already, or else stream. What cannot fit is refused.
+
+    sharing: workers on the same host, where they have no limit of their own.
+    """
+    need = Need.of(dataset, groups)
+    if worker.memory_limit:
+        left, limit = worker.memory_limit - worker.memory_used, worker.memory_limit
+    else:
+        left = limit = psutil.virtual_memory().available // sharing
+    if residency == "auto":
+        residency = "memory" if need.total("memory", len(groups)) <= left - (1 - SAFE_SHARE) * limit else "stream"
+    wanted = need.total(residency, len(groups))
+    if wanted > left - (1 - MOST_SHARE) * limit:
+        raise UserError(_too_much(need, wanted, worker, left, len(groups), residency))
+    return residency
+
+
+def _too_much(need: Need, wanted: int, worker: WorkerInfo, left: float, blocks: int, residency: str) -> str:
+    parts = f"{_gib(need.vectors)} for vectors over examples, {blocks} blocks"
+    if residency == "memory":
+        parts = f"{_gib(need.columns)} for columns, {parts}"
+    remedy = "" if residency == "stream" else "use --residency stream, "
+    fewer = "fewer --blocks, " if blocks > 1 else ""
+    return (
+        f"worker {worker.name} at {worker.address} would need {_gib(wanted)} ({parts}) and has {_gib(left)} left, of "
+        f"which a fifth must stay free: {remedy}{fewer}give workers more memory (--memory-limit), or start more of them"
+    )
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:,.2f} GiB" if size >= 2**26 else f"{size / 2**20:,.1f} MiB"

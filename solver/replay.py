@@ -1,0 +1,53 @@
+"""What a block that was lost and made anew must be asked, to be where the others are.
+
+Blocks keep little: the penalty, β, margins, slopes of the last sweep. All of it came with questions, so the last ones
+that set it, asked again in their order, bring it back. A question says of itself what it replaces (`asked`, block.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from solver.arrays import Coefficients, Float64
+from solver.block import Block, Step
+
+
+class Question(NamedTuple):
+    """A method of Block, what all blocks are given, and what is cut for each."""
+
+    name: str
+    shared: tuple[Any, ...]
+    each: Any = None
+
+    def without_step(self) -> Question:
+        """For blocks that have been put where the step leads."""
+        return self._replace(shared=tuple(None if isinstance(one, Step) else one for one in self.shared))
+
+
+class Replay:
+    """The questions to repeat. Their arrays are the caller's own, and are as they were: it promised (Blocks.ask)."""
+
+    def __init__(self) -> None:
+        self._kept: list[Question] = []
+        self._iterate: Callable[[], tuple[Coefficients, Float64]] | None = None
+
+    def note(self, question: Question) -> None:
+        """A question that all blocks have answered."""
+        method: Any = getattr(Block, question.name)
+        self._kept = [one for one in self._kept if one.name not in method.replaces]
+        if method.kept:
+            self._kept.append(question)
+        if "put" in method.replaces:
+            self._iterate = None
+
+    def follow(self, iterate: Callable[[], tuple[Coefficients, Float64]]) -> None:
+        """From here on β and margins are not those of the questions, but what this gives."""
+        self._kept = [one for one in self._kept if one.name not in Block.put.replaces]  # type: ignore[attr-defined]
+        self._iterate = iterate
+
+    def questions(self) -> Iterator[Question]:
+        yield from self._kept
+        if self._iterate is not None:
+            beta, margins = self._iterate()
+            yield Question("put", (margins,), beta)

@@ -1,0 +1,294 @@
+"""Fits that lose workers: they go on by themselves, and end with the models of an undisturbed fit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from distributed import Client
+
+from pipeline import L1LogisticRegressionPath, PathOptions, Watcher, fit_path
+from pipeline import blocks as pipeline_blocks
+from pipeline.blocks import DaskBlocks
+from pipeline.cluster import ClusterOptions, open_client
+from pipeline.placement import Placement, list_workers
+from solver import DefaultOptions, RoundRecord, Solution, SolverOptions
+from tests.pipeline.hand_made import HandMade
+from transforms import Dataset, UserError, from_arrays, liveness
+from transforms.errors import WorkerLost
+
+PAPER = SolverOptions.paper(tol=1e-10, max_rounds=200)
+OPTIONS = {"paper": PAPER, "certified": DefaultOptions(), "beyond the budget": DefaultOptions(subspace_memory=0)}
+LENGTH = 5
+pytestmark = pytest.mark.timeout(180)  # a hang is what many of these guard against
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[HandMade]:
+    made = HandMade(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    rng = np.random.default_rng(0)
+    X = sp.random_array((600, 80), density=0.3, rng=rng, format="csc", dtype=np.float32)
+    y = np.where(X @ rng.normal(size=80) + 0.5 * rng.normal(size=600) > 0, 1, -1)
+    return from_arrays(X, y, str(tmp_path_factory.mktemp("data") / "dataset"), partitions=6)
+
+
+Path_ = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path_]:
+    """The paths of both modes, by workers that live."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with open_client(ClusterOptions(workers=3)) as client:
+        return {name: fitted(dataset, folder / name, options, client) for name, options in OPTIONS.items()}
+
+
+def fitted(dataset: Dataset, run: Path, options: Any, client: Client, watcher: Watcher | None = None) -> Path_:
+    path = PathOptions(length=LENGTH)
+    fit_path(dataset, str(run), options=options, path=path, blocks=3, client=client, watcher=watcher)
+    found: Path_ = pq.read_table(run / "path.parquet").to_pylist()
+    return found
+
+
+def assert_same(found: Path_, expected: Path_) -> None:
+    assert [row["index"] for row in found] == [row["index"] for row in expected]
+    np.testing.assert_allclose([row["objective"] for row in found], [row["objective"] for row in expected], rtol=1e-9)
+
+
+class At(Watcher):
+    """Does something after a round, and keeps what is told of placements."""
+
+    def __init__(self, action: Callable[[], object], lambda_index: int = 2, round: int = 1) -> None:
+        self._action, self._when = action, (lambda_index, round)
+        self.placements: list[Sequence[Placement]] = []
+
+    def round(self, record: RoundRecord) -> None:
+        if (record.lambda_index, record.round) == self._when:
+            self._action()
+
+    def placed(self, placements: Sequence[Placement]) -> None:
+        self.placements.append(placements)
+
+    @property
+    def names(self) -> list[list[Any]]:
+        return [[one.worker.name for one in placements] for placements in self.placements]
+
+
+def test_killed_workers_are_done_without(
+    cluster: HandMade,
+    dataset: Dataset,
+    undisturbed: dict[str, Path_],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One, then two at once, so that one is left; in every mode."""
+    workers = {name: cluster.worker(name) for name in "abcde"}
+
+    def kill(names: str) -> None:
+        for name in names:
+            workers[name].kill()
+
+    for mode, victims, left in (("paper", "a", "bcde"), ("beyond the budget", "b", "cde"), ("certified", "de", "c")):
+        watcher = At(partial(kill, victims))
+        found = fitted(dataset, tmp_path / mode, OPTIONS[mode], cluster.client, watcher)
+        assert_same(found, undisturbed[mode])
+        assert set(watcher.names[-1]) <= set(left)
+        told = [record.message for record in caplog.records if "was lost" in record.message]
+        assert len(told) in (1, len(victims))
+        assert "The fit goes on without it" in told[0]
+        caplog.clear()
+
+
+def test_stopped_worker_is_done_without_and_taken_up_again(
+    cluster: HandMade,
+    dataset: Dataset,
+    undisturbed: dict[str, Path_],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stays registered. When it comes back, its part of a fit that went on without it is not used."""
+    monkeypatch.setattr(liveness, "SILENCE_SECONDS", 4.0)
+    monkeypatch.setattr(liveness, "ANSWER_SECONDS", 1.0)
+    cluster.worker("a")
+    ghost = cluster.worker("b")
+    stopped = At(lambda: ghost.send_signal(signal.SIGSTOP))
+    assert_same(fitted(dataset, tmp_path / "stopped", PAPER, cluster.client, stopped), undisturbed["paper"])
+    assert stopped.names[0] == ["a", "b"]
+    assert stopped.names[-1] == ["a"]
+    ghost.send_signal(signal.SIGCONT)
+    back = At(lambda: None)
+    assert_same(fitted(dataset, tmp_path / "back", PAPER, cluster.client, back), undisturbed["paper"])
+    assert back.names == [["a", "b"]]
+
+
+def test_worker_that_joins_gets_its_share_at_the_next_lambda(
+    cluster: HandMade, dataset: Dataset, undisturbed: dict[str, Path_], tmp_path: Path
+) -> None:
+    cluster.worker("a")
+    for mode in ("certified", "paper"):
+        watcher = At(partial(cluster.worker, mode), lambda_index=1)
+        assert_same(fitted(dataset, tmp_path / mode, OPTIONS[mode], cluster.client, watcher), undisturbed[mode])
+        assert mode in watcher.names[-1]
+        assert mode not in watcher.names[0]
+
+
+def test_last_worker_is_waited_for_until_its_nanny_has_restarted_it(
+    cluster: HandMade, dataset: Dataset, undisturbed: dict[str, Path_], tmp_path: Path
+) -> None:
+    cluster.worker("a", more=["--nanny"])
+
+    def kill() -> None:
+        (pid,) = cluster.client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+
+    watcher = At(kill)
+    assert_same(fitted(dataset, tmp_path / "run", PAPER, cluster.client, watcher), undisturbed["paper"])
+    assert watcher.names == [["a"], ["a"]]
+    assert watcher.placements[0][0].worker.id != watcher.placements[1][0].worker.id
+
+
+def test_fit_ends_when_no_worker_is_left_and_keeps_what_is_done(
+    cluster: HandMade, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_blocks, "NOWHERE_SECONDS", 2.0)
+    victim = cluster.worker("a")
+    with pytest.raises(WorkerLost, match=r"no worker is left .*--resume"):
+        fitted(dataset, tmp_path / "run", PAPER, cluster.client, At(victim.kill))
+    assert pq.read_table(tmp_path / "run" / "path.parquet")["index"].to_pylist() == [0, 1]
+
+
+def test_fit_of_an_estimator_goes_on(
+    cluster: HandMade, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster.worker("a")
+    victim = cluster.worker("b")
+    expected = L1LogisticRegressionPath(path_length=LENGTH, client=cluster.client).fit(dataset)
+    watched = partial(fit_path, watcher=At(victim.kill))
+    monkeypatch.setattr("pipeline.estimators.fit_dask.fit_path", watched)
+    found = L1LogisticRegressionPath(path_length=LENGTH, client=cluster.client).fit(dataset)
+    assert victim.poll() is not None
+    np.testing.assert_allclose(found.coefs_.toarray(), expected.coefs_.toarray(), rtol=1e-9)
+
+
+DIES = """
+import os, signal
+from pipeline.resident import ResidentBlocks
+ResidentBlocks.hold = lambda self, *arguments: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_worker_that_dies_of_every_block_is_left_out(
+    cluster: HandMade, dataset: Dataset, undisturbed: dict[str, Path_], tmp_path: Path
+) -> None:
+    """As one does that is out of memory. Alone, it ends the fit by a line that says what to do, and not in a loop."""
+    preload = tmp_path / "dies.py"
+    preload.write_text(DIES)
+    cluster.worker("a", more=["--nanny", "--preload", str(preload)])
+    with pytest.raises(
+        UserError, match=r"^a: lost 3 times each as soon as blocks were loaded there.*--residency stream"
+    ):
+        fitted(dataset, tmp_path / "alone", PAPER, cluster.client)
+    cluster.worker("b")
+    watcher = At(lambda: None)
+    assert_same(fitted(dataset, tmp_path / "both", PAPER, cluster.client, watcher), undisturbed["paper"])
+    assert watcher.names[-1] == ["b"]
+
+
+def test_blocks_are_moved_away_from_a_slow_worker(
+    dataset: Dataset, undisturbed: dict[str, Path_], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_blocks, "WORTHWHILE", 0.0)
+    measure = DaskBlocks._measure
+
+    def as_if_slow(self: DaskBlocks) -> tuple[list[float], dict[str, float], float]:
+        costs, _, slowest = measure(self)
+        return (
+            [1.0] * len(costs),
+            {one.worker.id: 9.0 if one.worker.name == 1 else 1.0 for one in self._holders},
+            slowest,
+        )
+
+    monkeypatch.setattr(DaskBlocks, "_measure", as_if_slow)
+    watcher = At(lambda: None)
+    with open_client(ClusterOptions(workers=3)) as client:
+        found = fitted(dataset, tmp_path / "run", PAPER, client, watcher)
+    assert_same(found, undisturbed["paper"])
+    assert watcher.names[0] == [0, 1, 2]
+    assert 1 not in watcher.names[-1]
+    assert len(watcher.names) == 2  # and not back and forth
+
+
+def test_times_of_blocks_are_measured(dataset: Dataset) -> None:
+    with (
+        open_client(ClusterOptions(workers=2)) as client,
+        DaskBlocks(client, dataset, [[0, 1, 2], [3, 4, 5]]) as blocks,
+    ):
+        blocks.violation(None, 1.0)
+        costs, slowness, slowest = blocks._measure()
+        assert slowest > 0
+        assert len(costs) == 2
+        assert min(costs) > 0
+        assert set(slowness) == {worker.id for worker in list_workers(client)}
+        assert min(slowness.values()) >= 1.0
+
+
+def test_restarted_worker_is_not_taken_for_the_old_one(dataset: Dataset) -> None:
+    """One of the same address has a new object, at β = 0; its answers must not be used."""
+    with (
+        open_client(ClusterOptions(workers=1)) as client,
+        DaskBlocks(client, dataset, [[0, 1], [2, 3, 4, 5]]) as blocks,
+    ):
+        expected = blocks.violation(None, 1.0)
+        blocks._holders[0].token = "another object's token"
+        with pytest.raises(WorkerLost, match=r"worker 0 .* was lost"):
+            blocks._call("features")
+        assert blocks.violation(None, 1.0) == expected
+        assert blocks._holders[0].token != "another object's token"
+
+
+def test_kills_at_random_moments(
+    cluster: HandMade, dataset: Dataset, undisturbed: dict[str, Path_], tmp_path: Path
+) -> None:
+    """Of workers whose nannies restart them, while blocks are loaded, asked, moved and restored."""
+    rng = np.random.default_rng(1)
+    for name in "ab":
+        cluster.worker(name, more=["--nanny"])
+    nannies = [cluster.processes[name].pid for name in "ab"]
+    kills = 0
+
+    class Killer(Watcher):
+        def round(self, record: RoundRecord) -> None:
+            nonlocal kills
+            if rng.random() < 0.04:
+                children = psutil.Process(rng.choice(nannies)).children()
+                kills += sum(_kill(child) for child in children)
+
+        def solution(self, solution: Solution) -> None:
+            time.sleep(rng.random())
+
+    assert_same(fitted(dataset, tmp_path / "run", PAPER, cluster.client, Killer()), undisturbed["paper"])
+    assert kills >= 3
+
+
+def _kill(process: psutil.Process) -> bool:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
