@@ -178,16 +178,19 @@ def choose_residency(
 
 
 def _too_much(need: Need, wanted: int, worker: WorkerInfo, left: float, blocks: int, residency: str) -> str:
-    parts = f"{_gib(need.vectors)} for vectors over examples, {blocks} blocks"
+    parts = f"{_bytes(need.vectors)} for vectors over examples, {blocks} blocks"
     if residency == "memory":
-        parts = f"{_gib(need.columns)} for columns, {parts}"
+        parts = f"{_bytes(need.columns)} for columns, {parts}"
     remedy = "" if residency == "stream" else "use --residency stream, "
     fewer = "fewer --blocks, " if blocks > 1 else ""
     return (
-        f"worker {worker.name} at {worker.address} would need {_gib(wanted)} ({parts}) and has {_gib(left)} left, of "
-        f"which a fifth must stay free: {remedy}{fewer}give workers more memory (--memory-limit), or start more of them"
+        f"worker {worker.name} at {worker.address} would need {_bytes(wanted)} ({parts}) and has {_bytes(left)} left, "
+        f"of which a fifth must stay free: {remedy}{fewer}give workers more memory (--memory-limit), or start more of them"
     )
 
 
-def _gib(size: float) -> str:
-    return f"{size / 2**30:,.2f} GiB" if size >= 2**26 else f"{size / 2**20:,.1f} MiB"
+def _bytes(size: float) -> str:
+    for unit, power in (("GiB", 30), ("MiB", 20)):
+        if size >= 0.1 * 2**power:
+            return f"{size / 2**power:,.1f} {unit}"
+    return f"{size / 2**10:,.1f} KiB"

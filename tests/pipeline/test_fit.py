@@ -16,7 +16,7 @@ from distributed import Client
 from sklearn.linear_model import LogisticRegression
 
 from pipeline import PathOptions, Watcher, fit_path
-from pipeline.placement import Placement, WorkerInfo, choose_residency, list_workers, make_groups, place
+from pipeline.placement import list_workers
 from pipeline.run import Run
 from solver import ConvergenceWarning, RoundRecord, Solution, SolverOptions
 from tests.damage import unsealed
@@ -293,29 +293,6 @@ def test_bad_use_is_refused_before_anything_is_written(
     with pytest.raises(UserError, match=message):
         fit_path(dataset, str(tmp_path / "r"), client=client, **arguments)
     assert not (tmp_path / "r").exists()
-
-
-def worker(name: int, threads: int = 1, limit: int = 0, used: int = 0) -> WorkerInfo:
-    return WorkerInfo(name, f"tcp://w{name}", threads, limit, used, "host")
-
-
-@pytest.mark.parametrize(("partitions", "blocks", "threads"), [(1, None, 4), (7, None, 3), (8, 2, 3), (5, 5, 1)])
-def test_every_partition_is_placed_once(dataset: Dataset, partitions: int, blocks: int | None, threads: int) -> None:
-    workers = [worker(k, threads=1 + k % 2) for k in range(threads)]
-    groups = make_groups(partitions, blocks, workers)
-    assert [k for group in groups for k in group] == list(range(partitions))
-    placed = place(dataset, groups, workers, "memory") if partitions <= 4 else _place_any(groups, workers)
-    assert [group for one in placed for group in one.groups] == groups
-
-
-def _place_any(groups: list[list[int]], workers: list[WorkerInfo]) -> list[Placement]:
-    return place(None, groups, workers, "memory")  # type: ignore[arg-type]  # memory needs no look at the data
-
-
-def test_auto_streams_what_does_not_fit(dataset: Dataset) -> None:
-    roomy, tight = worker(0, limit=1 << 30), worker(1, limit=1 << 30, used=(1 << 30) * 6 // 10)
-    assert choose_residency(dataset, [[0]], roomy, 1) == "memory"
-    assert choose_residency(dataset, [[0]], tight, 1) == "stream"
 
 
 def test_workers_are_listed_by_name(client: Client) -> None:
