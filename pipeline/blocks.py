@@ -42,7 +42,7 @@ REMEDY = "Results up to the last λ are kept: continue with --resume"
 LOSSES = 5  # one after another, without an answer between them: then the work ends
 STRIKES = 3  # a worker that was lost so often before its first answer gets no more blocks
 MEASURABLE = 0.02  # CPU seconds of a block
-WORTHWHILE = 1.0  # seconds of a λ that the slowest worker took, before blocks are moved for speed
+WORTHWHILE = 1.0  # seconds that the slowest worker was at work, before blocks are moved for speed
 GAIN = 0.7  # blocks are moved for speed where the slowest worker is then expected to take this share of the time
 
 
@@ -94,11 +94,10 @@ class DaskBlocks(Blocks):
         self._replay = Replay()
         self._losses = 0
         self._strikes: Counter[str] = Counter()
+        self._looked = time.monotonic()  # when workers were last compared
         self._known: set[str] = set()  # workers, by the id of their process, that were there at the last deal
         try:
-            self._settle(list_workers(client) if workers is None else workers)
-        except WorkerLost as lost:
-            self._recover(lost)
+            self._begin(list_workers(client) if workers is None else workers)
         except BaseException:
             self.close()
             raise
@@ -115,8 +114,8 @@ class DaskBlocks(Blocks):
         self._replay.follow(iterate)
 
     def ask(self, name: str, *shared: Any, each: Any = None) -> list[Any]:
-        question, losses = Question(name, shared, each), self._losses
-        answers = self._persist(lambda: self._ask(question if self._losses == losses else question.without_step()))
+        question = Question(name, shared, each)
+        answers = self._persist(lambda: self._ask(self._replay.due(question)))
         self._replay.note(question)
         return answers
 
@@ -134,7 +133,14 @@ class DaskBlocks(Blocks):
     # --- between two λ ------------------------------------------------------------------------------------------
 
     def rebalance(self) -> None:
-        """Give workers that have joined their share, and move blocks away from those that have become slow."""
+        """Give workers that have joined their share, and move blocks away from those that have become slow.
+
+        Where λ take no time, that is not worth a look each.
+        """
+        now = time.monotonic()
+        if now - self._looked < WORTHWHILE:
+            return
+        self._looked = now
         try:
             self._rebalance()
         except WorkerLost as lost:
@@ -199,6 +205,12 @@ class DaskBlocks(Blocks):
                 return
             except WorkerLost as another:
                 lost = another
+
+    def _begin(self, workers: Sequence[WorkerInfo]) -> None:
+        try:
+            self._settle(workers)
+        except WorkerLost as lost:
+            self._recover(lost)
 
     def _settle(self, workers: Sequence[WorkerInfo]) -> None:
         """Deal the blocks out to these workers, and put them where they were."""

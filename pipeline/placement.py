@@ -185,7 +185,7 @@ def _too_much(need: Need, wanted: int, worker: WorkerInfo, left: float, blocks: 
     fewer = "fewer --blocks, " if blocks > 1 else ""
     return (
         f"worker {worker.name} at {worker.address} would need {_bytes(wanted)} ({parts}) and has {_bytes(left)} left, "
-        f"of which a fifth must stay free: {remedy}{fewer}give workers more memory (--memory-limit), or start more of them"
+        f"of which a fifth must stay free: {remedy}{fewer}give workers more memory (--memory-limit), or start more"
     )
 
 

@@ -111,16 +111,17 @@ Join = Callable[[Sequence[Any], Layout], Any]
 
 
 def asked(
-    join: Join, *, kept: bool = False, replaces: Sequence[str] = ()
+    join: Join, *, moves: bool = False, kept: bool = False, replaces: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares a method that the outer loops call, and how the answers of several blocks become one.
 
-    kept: it sets what later calls build on, so that a block which is made anew must be asked it, too. replaces: the
-    kept ones before it that do not matter any more.
+    moves: it brings the step of the last round. kept: it sets what later calls build on, so that a block which is made
+    anew must be asked it, too. replaces: the kept ones before it that do not matter any more.
     """
 
     def declare(method: Callable[..., Any]) -> Callable[..., Any]:
-        method.join, method.kept, method.replaces = join, kept, tuple(replaces)  # type: ignore[attr-defined]
+        method.join, method.moves = join, moves  # type: ignore[attr-defined]
+        method.kept, method.replaces = kept, tuple(replaces)  # type: ignore[attr-defined]
         return method
 
     return declare
@@ -227,7 +228,7 @@ class Block:
         self._set(beta)
         self.set_margins(margins)
 
-    @asked(BlockUpdate.joined)
+    @asked(BlockUpdate.joined, moves=True)
     def cycle(self, step: Step | None, lam: float, nu: float) -> BlockUpdate:
         """Make the last round's step, then one cycle of coordinate descent on the sub-problem at λ."""
         self._apply(step)
@@ -256,7 +257,7 @@ class Block:
         self._last = Coefficients(self._moved[:count], self._dbeta[:count])
         return BlockUpdate(self._last, self._dmargins, vectors.curvature(self._working, self._dmargins))
 
-    @asked(lambda parts, layout: Violation.joined(parts))
+    @asked(lambda parts, layout: Violation.joined(parts), moves=True)
     def violation(self, step: Step | None, lam: float) -> Violation:
         """Make the last round's step, then say how far the block's slopes are from dual feasibility at λ.
 

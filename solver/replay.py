@@ -21,7 +21,6 @@ class Question(NamedTuple):
     each: Any = None
 
     def without_step(self) -> Question:
-        """For blocks that have been put where the step leads."""
         return self._replace(shared=tuple(None if isinstance(one, Step) else one for one in self.shared))
 
 
@@ -31,6 +30,7 @@ class Replay:
     def __init__(self) -> None:
         self._kept: list[Question] = []
         self._iterate: Callable[[], tuple[Coefficients, Float64]] | None = None
+        self._is_ahead = False  # have blocks been put where the next step leads?
 
     def note(self, question: Question) -> None:
         """A question that all blocks have answered."""
@@ -40,14 +40,22 @@ class Replay:
             self._kept.append(question)
         if "put" in method.replaces:
             self._iterate = None
+        if method.moves or "put" in method.replaces:
+            self._is_ahead = False
 
     def follow(self, iterate: Callable[[], tuple[Coefficients, Float64]]) -> None:
         """From here on β and margins are not those of the questions, but what this gives."""
         self._kept = [one for one in self._kept if one.name not in Block.put.replaces]  # type: ignore[attr-defined]
         self._iterate = iterate
 
+    def due(self, question: Question) -> Question:
+        """The question as it is to be asked: a step that has been made is not made again."""
+        return question.without_step() if self._is_ahead else question
+
     def questions(self) -> Iterator[Question]:
+        """What to ask blocks that are made anew."""
         yield from self._kept
         if self._iterate is not None:
             beta, margins = self._iterate()
+            self._is_ahead = True
             yield Question("put", (margins,), beta)

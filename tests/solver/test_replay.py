@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from solver import (
     Coefficients,
     DefaultOptions,
     Examples,
+    Penalty,
+    Problem,
     ProblemOptions,
     Solution,
     SolverOptions,
@@ -22,7 +26,9 @@ from solver import (
     null_model,
     solve_path,
 )
+from solver.algorithms.paper import State
 from solver.arrays import Float64
+from solver.linesearch import Found
 from solver.replay import Question, Replay
 
 MODES: dict[str, Any] = {
@@ -60,13 +66,12 @@ class Forgetful(Blocks):
         self.asked += 1
         if self._is_lost(self.asked):
             self.lost += 1
-            list(self._put(question))  # they may have done some of it
+            list(self._put(self._replay.due(question)))  # they may have done some of it
             self._blocks.close()
             self._blocks = self._make()
             for earlier in self._replay.questions():
                 list(self._put(earlier))
-            question = question.without_step()
-        answers = list(self._put(question))
+        answers = list(self._put(self._replay.due(question)))
         self._replay.note(question)
         return answers
 
@@ -109,3 +114,20 @@ def test_blocks_lost_at_any_question_change_nothing(options: Any, asked: Problem
             np.testing.assert_allclose(one.objective, other.objective, rtol=tolerance)
             assert np.array_equal(one.beta.position, other.beta.position)
             np.testing.assert_allclose(one.beta.value, other.beta.value, rtol=1e6 * tolerance)
+
+
+def test_a_step_that_has_been_made_is_not_made_again() -> None:
+    """Blocks are lost between two questions, while a step waits for the next."""
+    X = sparse.random_array((40, 12), density=0.5, rng=np.random.default_rng(0), format="csc", dtype=np.float32)
+    examples = Examples.of(np.where(np.arange(40) % 3, 1.0, -1.0))
+    found = []
+    for lost_at in (0, 5):
+        blocks = Forgetful(lambda: ThreadBlocks.from_csc(X, examples, 2), partial(operator.eq, lost_at))
+        blocks.set_penalty(Penalty(12))
+        state = State(blocks, Problem(examples, Penalty(12)), 0.5, Coefficients.empty())
+        direction = state.direction(1e-6)
+        state.move(direction, Found(0.7, state.objective, state.objective, 0.0))
+        blocks.columns(np.array([3], np.int64))  # the fifth question
+        assert blocks.lost == (lost_at > 0)
+        found.append(state.direction(1e-6))
+    np.testing.assert_array_equal(found[0].dmargins, found[1].dmargins)
