@@ -12,25 +12,35 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 from distributed import Client, Future
 
-from pipeline.placement import Placement, WorkerInfo, list_workers, makespan, place
+from pipeline.placement import (
+    Need,
+    NoRoom,
+    Placement,
+    Share,
+    WorkerInfo,
+    list_workers,
+    makespan,
+    place,
+    share_out,
+)
 from pipeline.resident import ExampleOptions, ResidentBlocks, Restarted
 from solver import Blocks
 from solver.arrays import Coefficients, Float64, Int64
 from solver.layout import split_for
 from solver.replay import Question, Replay
 from transforms import Dataset, UserError
-from transforms.errors import WorkerLost
+from transforms.errors import NoWorkers, WorkerLost
 from transforms.liveness import (
     NOWHERE_SECONDS,
     TURN_SECONDS,
-    actor_places,
+    actor_homes,
     lost_worker,
     raise_for_silent,
     registered_workers,
@@ -43,6 +53,7 @@ LOSSES = 5  # one after another, without an answer between them: then the work e
 STRIKES = 3  # a worker that was lost so often before its first answer gets no more blocks
 MEASURABLE = 0.02  # CPU seconds of a block
 WORTHWHILE = 1.0  # seconds that the slowest worker was at work, before blocks are moved for speed
+REMEMBERED = 600.0  # seconds that a worker which was slow gets no blocks for it
 GAIN = 0.7  # blocks are moved for speed where the slowest worker is then expected to take this share of the time
 
 
@@ -94,8 +105,9 @@ class DaskBlocks(Blocks):
         self._replay = Replay()
         self._losses = 0
         self._strikes: Counter[str] = Counter()
+        self._slowness: dict[str, tuple[float, float]] = {}  # of workers, by id: when it was measured, and what it was
         self._looked = time.monotonic()  # when workers were last compared
-        self._known: set[str] = set()  # workers, by the id of their process, that were there at the last deal
+        self._known: dict[str, WorkerInfo] = {}  # the workers of the last deal, by the id of their process
         try:
             self._begin(list_workers(client) if workers is None else workers)
         except BaseException:
@@ -147,21 +159,30 @@ class DaskBlocks(Blocks):
             self._recover(lost)
 
     def _rebalance(self) -> None:
-        there = registered_workers(self._client)
-        joined = any(one.id not in self._known and one.silent < 2 * TURN_SECONDS for one in there.values())
+        there = {one.id: one for one in registered_workers(self._client).values()}
+        joined = any(id not in self._known and one.silent < 2 * TURN_SECONDS for id, one in there.items())
         costs, slowness, slowest = self._measure()
-        workers = list_workers(self._client) if joined else [holder.worker for holder in self._holders]
+        workers = (
+            list_workers(self._client, told=False)
+            if joined
+            else [one for one in self._known.values() if one.id in there]
+        )
         workers = self._trusted(workers)
-        usual = float(np.median(list(slowness.values())))
-        speeds = {worker.id: 1.0 / slowness.get(worker.id, usual) for worker in workers}
-        wanted = place(self._dataset, self._groups, workers, self._residency, costs, speeds)
+        speeds = {worker.id: 1.0 / self._slowness_of(worker.id, slowness) for worker in workers}
+        wanted = share_out(self._groups, workers, costs, speeds)
+        self._known |= {worker.id: worker for worker in workers}
         now, then = makespan(self._placements(), costs, speeds), makespan(wanted, costs, speeds)
-        self._known.update(worker.id for worker in workers)
         if then < GAIN * now and (joined or slowest > WORTHWHILE):
-            who = "a worker has joined" if joined else "a worker has become slow"
-            logger.info("%s: blocks are dealt out anew", who)
-            self._hold(wanted)
+            logger.info("a worker has %s: blocks are dealt out anew", "joined" if joined else "become slow")
+            self._hold(self._placed(wanted))
             self._restore()
+
+    def _slowness_of(self, id: str, measured: Mapping[str, float]) -> float:
+        """Of a worker without blocks, what it was when it had some, if that is not long ago."""
+        now = time.monotonic()
+        self._slowness |= {one: (now, value) for one, value in measured.items()}
+        when, value = self._slowness.get(id, (-np.inf, 1.0))
+        return value if now - when < REMEMBERED else float(np.median(list(measured.values())))
 
     def _measure(self) -> tuple[list[float], dict[str, float], float]:
         """Of each block the CPU seconds since the last time, and how many times that its worker took, by its id; and
@@ -201,10 +222,21 @@ class DaskBlocks(Blocks):
                 raise WorkerLost(f"{self._losses} times in a row a worker was lost; the last time, {lost.what}", REMEDY)
             logger.warning("warning: %s The fit goes on without it: its blocks are loaded elsewhere", _ended(lost.what))
             try:
-                self._settle(self._wait_for_workers())
-                return
+                return self._find_room()
             except WorkerLost as another:
                 lost = another
+
+    def _find_room(self) -> None:
+        """Settle on the workers that answer. One that was killed may be back soon, so there may be more of them."""
+        deadline = time.monotonic() + NOWHERE_SECONDS
+        while True:
+            try:
+                return self._settle(list_workers(self._client, told=False))
+            except (NoWorkers, NoRoom) as error:
+                if time.monotonic() > deadline:
+                    reason = "no worker is left" if isinstance(error, NoWorkers) else str(error)
+                    raise WorkerLost(f"the fit cannot go on: {reason}", REMEDY) from None
+                time.sleep(0.2)
 
     def _begin(self, workers: Sequence[WorkerInfo]) -> None:
         try:
@@ -214,18 +246,22 @@ class DaskBlocks(Blocks):
 
     def _settle(self, workers: Sequence[WorkerInfo]) -> None:
         """Deal the blocks out to these workers, and put them where they were."""
-        self._known = {worker.id for worker in workers}
-        self._hold(self._fitting(self._trusted(workers)))
+        self._known = {worker.id: worker for worker in workers}
+        self._hold(self._placed(share_out(self._groups, self._trusted(workers))))
         self._restore()
 
-    def _fitting(self, workers: Sequence[WorkerInfo]) -> list[Placement]:
-        """What no longer fits into the memory of those that remain is streamed."""
+    def _placed(self, shares: Sequence[Share]) -> list[Placement]:
+        """In memory or streamed; after a loss, what was to be in memory and no longer fits is streamed."""
+        held = {}
+        for one in self._holders:
+            need = Need.of(self._dataset, one.groups)
+            held[one.worker.id] = need.total(one.residency, len(one.groups)) if one.groups else 0
         try:
-            return place(self._dataset, self._groups, workers, self._residency)
-        except UserError:
+            return place(self._dataset, shares, self._residency, held)
+        except NoRoom:
             if not self._losses or self._residency != "memory":
                 raise
-            return place(self._dataset, self._groups, workers, "auto")
+            return place(self._dataset, shares, "auto", held)
 
     def _hold(self, placements: Sequence[Placement]) -> None:
         """Have these workers hold these blocks, and no others."""
@@ -256,17 +292,6 @@ class DaskBlocks(Blocks):
         """Put all blocks where the last questions had put them."""
         for question in self._replay.questions():
             self._ask(question)
-
-    def _wait_for_workers(self) -> list[WorkerInfo]:
-        """The workers that answer; one that was killed is restarted by its nanny, so there may be one soon."""
-        deadline = time.monotonic() + NOWHERE_SECONDS
-        while True:
-            try:
-                return list_workers(self._client)
-            except UserError:
-                if time.monotonic() > deadline:
-                    raise WorkerLost("no worker is left that could go on with the fit", REMEDY) from None
-                time.sleep(0.2)
 
     def _trusted(self, workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
         """Without those that were lost again and again before they answered anything."""
@@ -334,14 +359,15 @@ class DaskBlocks(Blocks):
 
     def _check(self, holders: Sequence[_Holder]) -> None:
         """Raise WorkerLost if one of these is gone, was restarted, or does not answer."""
-        places = actor_places(self._client, [holder.key for holder in holders])
+        there = {one.id: one for one in registered_workers(self._client).values()}
+        made = [holder.key for holder in holders if holder.actor is not None]
+        homes = actor_homes(self._client, made) if made else {}
         for holder in holders:
-            found = places.get(holder.key)
-            if found is None or found.id != holder.worker.id or (holder.actor is not None and not found.in_memory):
+            if holder.worker.id not in there or (holder.key in made and homes.get(holder.key) != holder.worker.id):
                 raise self._lost(holder)
         for holder in holders:
             try:
-                raise_for_silent(self._client, places[holder.key])
+                raise_for_silent(self._client, there[holder.worker.id])
             except WorkerLost as lost:
                 raise self._lost(holder, lost.what) from None
 

@@ -15,7 +15,7 @@ from pipeline.class_weights import weights_of_classes
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.events import Watcher
 from pipeline.factors import fingerprint, in_order
-from pipeline.placement import list_workers, make_groups
+from pipeline.placement import check_driver, list_workers, make_groups
 from pipeline.resident import ExampleOptions
 from pipeline.run import Run, open_run
 from pipeline.run_record import RunRecord
@@ -143,6 +143,7 @@ def fit_path(
         if client is None:
             client = _current_client() or stack.enter_context(open_client(ClusterOptions()))
         started -= sum(row["seconds"] for row in run.path)  # those of a run that was cut off
+        check_driver(opened)
         workers = list_workers(client)
         # A path is taken up with the blocks it was begun with, whatever the cluster looks like now.
         groups = run.record.blocks or make_groups(len(opened.partitions), blocks, workers)

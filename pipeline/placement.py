@@ -13,14 +13,16 @@ from typing import Any
 
 import numpy as np
 import psutil
-from distributed import Client
+from distributed import Client, get_worker
 
 from transforms import Dataset, UserError
+from transforms.errors import NoWorkers
 from transforms.liveness import ask_scheduler, ask_workers, go_on_without
 
 SAFE_SHARE = 0.6  # of a worker's memory limit that a fit may fill by its own choice: Dask pauses a worker at 0.8
 MOST_SHARE = 0.8  # and what it is refused beyond
 EXAMPLE_BYTES = 48  # of vectors over examples, for each block
+DRIVER_EXAMPLE_BYTES, DRIVER_FEATURE_BYTES = 120, 48  # of vectors beside the line search
 STREAM_BYTES = 64 << 20  # for a row group that is read, decoded and checked; for each block
 
 
@@ -37,8 +39,8 @@ class WorkerInfo:
     id: str = ""  # of the process: another one when the worker is restarted
 
 
-def list_workers(client: Client) -> list[WorkerInfo]:
-    """The cluster's workers that answer, by name. Those that do not are told."""
+def list_workers(client: Client, *, told: bool = True) -> list[WorkerInfo]:
+    """The cluster's workers that answer, by name. Those that do not are told, unless that was done."""
 
     def shape(dask_scheduler: Any) -> list[tuple[Any, ...]]:
         return [
@@ -47,10 +49,10 @@ def list_workers(client: Client) -> list[WorkerInfo]:
         ]
 
     answers, silent = ask_workers(client, os.getpid)
-    go_on_without(answers, silent)
+    go_on_without(answers, silent if told or not answers else [])
     workers = [WorkerInfo(*row) for row in ask_scheduler(client, shape) if row[1] in answers]
     if not workers:
-        raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
+        raise NoWorkers(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
     return sorted(workers, key=lambda worker: (str(worker.name).zfill(8), worker.address))
 
 
@@ -61,37 +63,52 @@ def make_groups(partitions: int, blocks: int | None, workers: Sequence[WorkerInf
 
 
 @dataclass(frozen=True)
-class Placement:
-    """What one worker will hold, and how."""
+class Share:
+    """The blocks that one worker is to hold."""
 
     worker: WorkerInfo
     groups: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Placement(Share):
+    """And how."""
+
     residency: str
 
 
-def place(
-    dataset: Dataset,
+class NoRoom(UserError):
+    """The blocks do not fit into the memory of these workers."""
+
+
+def share_out(
     groups: Sequence[list[int]],
     workers: Sequence[WorkerInfo],
-    residency: str,
     costs: Sequence[float] | None = None,
     speeds: Mapping[str, float] | None = None,
-) -> list[Placement]:
-    """Deal the blocks out. costs: of each block, alike if not known. speeds: of a worker's thread, by the worker's id.
-
-    Whether a worker holds its blocks in memory or streams them is chosen by its memory if `residency` leaves it open;
-    what does not fit either way is refused.
-    """
+) -> list[Share]:
+    """Deal the blocks out. costs: of each block, alike if not known. speeds: of a worker's thread, by its id."""
     if costs is None or speeds is None:
         ends = deal_evenly(len(groups), workers)
     else:
         ends = deal(np.asarray(costs), [worker.threads for worker in workers], [speeds[one.id] for one in workers])
+    cuts = zip(workers, [0, *ends], ends, strict=False)
+    return [Share(worker, list(groups[first:last])) for worker, first, last in cuts if last > first]
+
+
+def place(
+    dataset: Dataset, shares: Sequence[Share], residency: str, held: Mapping[str, int] | None = None
+) -> list[Placement]:
+    """Say for each worker whether it holds its blocks in memory or streams them, by its memory if that is left open.
+
+    held: bytes that blocks take there already, by the worker's id; they count as free. NoRoom if there is not enough.
+    """
     placements = []
-    for worker, first, last in zip(workers, [0, *ends], ends, strict=False):
-        if last > first:
-            mine = list(groups[first:last])
-            sharing = sum(other.host == worker.host for other in workers)
-            placements.append(Placement(worker, mine, choose_residency(dataset, mine, worker, sharing, residency)))
+    for one in shares:
+        sharing = sum(other.worker.host == one.worker.host for other in shares)
+        free = (held or {}).get(one.worker.id, 0)
+        chosen = choose_residency(dataset, one.groups, one.worker, sharing, residency, free)
+        placements.append(Placement(one.worker, one.groups, chosen))
     return placements
 
 
@@ -129,10 +146,10 @@ def deal(costs: np.ndarray, threads: Sequence[int], speeds: Sequence[float]) -> 
     return ends[::-1]
 
 
-def makespan(placements: Sequence[Placement], costs: Sequence[float], speeds: Mapping[str, float]) -> float:
+def makespan(shares: Sequence[Share], costs: Sequence[float], speeds: Mapping[str, float]) -> float:
     """How long the slowest worker takes. costs: of the blocks, in their order."""
     longest, first = 0.0, 0
-    for one in placements:
+    for one in shares:
         last = first + len(one.groups)
         power = speeds[one.worker.id] * min(one.worker.threads, len(one.groups))
         longest, first = max(longest, sum(costs[first:last]) / power), last
@@ -158,7 +175,12 @@ class Need:
 
 
 def choose_residency(
-    dataset: Dataset, groups: Sequence[list[int]], worker: WorkerInfo, sharing: int, residency: str = "auto"
+    dataset: Dataset,
+    groups: Sequence[list[int]],
+    worker: WorkerInfo,
+    sharing: int,
+    residency: str = "auto",
+    held: int = 0,
 ) -> str:
     """Memory if the columns fit beside what the worker uses already, or else stream. What cannot fit is refused.
 
@@ -166,14 +188,14 @@ def choose_residency(
     """
     need = Need.of(dataset, groups)
     if worker.memory_limit:
-        left, limit = worker.memory_limit - worker.memory_used, worker.memory_limit
+        left, limit = worker.memory_limit - worker.memory_used + held, worker.memory_limit
     else:
-        left = limit = psutil.virtual_memory().available // sharing
+        left = limit = psutil.virtual_memory().available // sharing + held
     if residency == "auto":
         residency = "memory" if need.total("memory", len(groups)) <= left - (1 - SAFE_SHARE) * limit else "stream"
     wanted = need.total(residency, len(groups))
     if wanted > left - (1 - MOST_SHARE) * limit:
-        raise UserError(_too_much(need, wanted, worker, left, len(groups), residency))
+        raise NoRoom(_too_much(need, wanted, worker, left, len(groups), residency))
     return residency
 
 
@@ -187,6 +209,22 @@ def _too_much(need: Need, wanted: int, worker: WorkerInfo, left: float, blocks: 
         f"worker {worker.name} at {worker.address} would need {_bytes(wanted)} ({parts}) and has {_bytes(left)} left, "
         f"of which a fifth must stay free: {remedy}{fewer}give workers more memory (--memory-limit), or start more"
     )
+
+
+def check_driver(dataset: Dataset) -> None:
+    """Refuse data whose vectors over examples and features do not fit into the memory of this process."""
+    wanted = DRIVER_EXAMPLE_BYTES * dataset.n + DRIVER_FEATURE_BYTES * dataset.p
+    try:
+        manager = get_worker().memory_manager
+        left = (manager.memory_limit or psutil.virtual_memory().total) - psutil.Process().memory_info().rss
+    except ValueError:  # it is no worker's
+        left = psutil.virtual_memory().available
+    if wanted > left:
+        raise NoRoom(
+            f"{dataset.name}: the driver would need {_bytes(wanted)} for vectors over {dataset.n:,} examples and "
+            f"{dataset.p:,} features, and has {_bytes(left)} left: run it where there is more memory "
+            "(--driver local or cluster)"
+        )
 
 
 def _bytes(size: float) -> str:

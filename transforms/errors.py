@@ -7,6 +7,10 @@ class UserError(Exception):
     """Bad use or bad input, told in one line."""
 
 
+class NoWorkers(UserError):
+    """No worker is there, or none that answers."""
+
+
 class ClusterLost(Exception):
     """A part of the cluster went away in the middle of the work: which one, and what to do about it."""
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import dask
 from distributed import Client, Future, as_completed
 
-from transforms.errors import SchedulerLost, UserError, WorkerLost
+from transforms.errors import NoWorkers, SchedulerLost, WorkerLost
 
 logger = logging.getLogger("dglmnet")
 T = TypeVar("T")
@@ -179,7 +179,7 @@ def go_on_without(answers: Iterable[str], silent: Sequence[SilentWorker]) -> lis
         return None
     if not left:
         more = f" (and neither do the other {len(silent) - 1})" if len(silent) > 1 else ""
-        raise UserError(f"{silent[0]}{more}: there is no other worker to go on with")
+        raise NoWorkers(f"{silent[0]}{more}: there is no other worker to go on with")
     for worker in silent:
         logger.warning("warning: %s. The work goes on without it", worker)
     return left
@@ -201,42 +201,20 @@ def chosen_workers() -> list[str] | None:
     return [chosen] if isinstance(chosen, str) else chosen
 
 
-@dataclass(frozen=True)
-class ActorPlace:
-    """Where an actor is, or is being made."""
+def actor_homes(client: Client, keys: Sequence[str]) -> dict[str, str]:
+    """Of these actors, the ids of the workers that hold them; those that are gone are left out."""
 
-    id: str  # of the worker's process
-    address: str
-    silent: float  # seconds since the scheduler heard of the worker
-    in_memory: bool
+    def look(dask_scheduler: Any) -> dict[str, str]:
+        tasks = {key: dask_scheduler.tasks[key] for key in keys if key in dask_scheduler.tasks}
+        return {key: next(iter(task.who_has)).server_id for key, task in tasks.items() if task.who_has}
 
-
-def actor_places(client: Client, keys: Sequence[str]) -> dict[str, ActorPlace]:
-    """Where these actors are; those that are nowhere are left out. One that waits for its turn counts as being made."""
-
-    def look(dask_scheduler: Any) -> dict[str, tuple[Any, ...]]:
-        import time
-
-        found = {}
-        for key in keys:
-            task = dask_scheduler.tasks.get(key)
-            if task is None:
-                continue
-            worker = task.processing_on or next(iter(task.who_has or ()), None)
-            if worker is None and task.state in ("waiting", "queued") and task.worker_restrictions:
-                worker = next((dask_scheduler.workers.get(one) for one in task.worker_restrictions), None)
-            if worker is not None:
-                silent = time.time() - worker.last_seen
-                found[key] = (worker.server_id, worker.address, silent, task.state == "memory")
-        return found
-
-    return {key: ActorPlace(*row) for key, row in ask_scheduler(client, look).items()}
+    return ask_scheduler(client, look)
 
 
-def raise_for_silent(client: Client, place: ActorPlace) -> None:
-    """Raise WorkerLost if the worker of an actor has been silent for long, and does not answer."""
-    if place.silent > SILENCE_SECONDS:
-        _raise_for_silent(client, [place.address])
+def raise_for_silent(client: Client, worker: KnownWorker) -> None:
+    """Raise WorkerLost if a worker has been silent for long, and does not answer."""
+    if worker.silent > SILENCE_SECONDS:
+        _raise_for_silent(client, [worker.address])
 
 
 def lost_worker(name: Any, address: str) -> str:

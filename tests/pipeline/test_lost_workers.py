@@ -61,14 +61,14 @@ def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> d
 
 def fitted(dataset: Dataset, run: Path, options: Any, client: Client, watcher: Watcher | None = None) -> Path_:
     path = PathOptions(length=LENGTH)
-    fit_path(dataset, str(run), options=options, path=path, blocks=3, client=client, watcher=watcher)
+    fit_path(dataset, str(run), options=options, path=path, blocks=6, client=client, watcher=watcher)
     found: Path_ = pq.read_table(run / "path.parquet").to_pylist()
     return found
 
 
-def assert_same(found: Path_, expected: Path_) -> None:
+def assert_same(found: Path_, expected: Path_, rtol: float = 1e-9) -> None:
     assert [row["index"] for row in found] == [row["index"] for row in expected]
-    np.testing.assert_allclose([row["objective"] for row in found], [row["objective"] for row in expected], rtol=1e-9)
+    np.testing.assert_allclose([row["objective"] for row in found], [row["objective"] for row in expected], rtol=rtol)
 
 
 class At(Watcher):
@@ -107,7 +107,8 @@ def test_killed_workers_are_done_without(
     for mode, victims, left in (("paper", "a", "bcde"), ("beyond the budget", "b", "cde"), ("certified", "de", "c")):
         watcher = At(partial(kill, victims))
         found = fitted(dataset, tmp_path / mode, OPTIONS[mode], cluster.client, watcher)
-        assert_same(found, undisturbed[mode])
+        # Beyond the budget, directions are joined by worker: certified, but not the same.
+        assert_same(found, undisturbed[mode], 1e-6 if mode == "beyond the budget" else 1e-9)
         assert set(watcher.names[-1]) <= set(left)
         told = [record.message for record in caplog.records if "was lost" in record.message]
         assert len(told) in (1, len(victims))
@@ -168,7 +169,7 @@ def test_fit_ends_when_no_worker_is_left_and_keeps_what_is_done(
 ) -> None:
     monkeypatch.setattr(pipeline_blocks, "NOWHERE_SECONDS", 2.0)
     victim = cluster.worker("a")
-    with pytest.raises(WorkerLost, match=r"no worker is left .*--resume"):
+    with pytest.raises(WorkerLost, match=r"no worker is left.*--resume"):
         fitted(dataset, tmp_path / "run", PAPER, cluster.client, At(victim.kill))
     assert pq.read_table(tmp_path / "run" / "path.parquet")["index"].to_pylist() == [0, 1]
 

@@ -10,16 +10,19 @@ import scipy.sparse as sp
 
 from pipeline.placement import (
     Need,
-    Placement,
+    NoRoom,
+    Share,
     WorkerInfo,
+    check_driver,
     choose_residency,
     deal,
     deal_evenly,
     make_groups,
     makespan,
     place,
+    share_out,
 )
-from transforms import Dataset, UserError, from_arrays
+from transforms import Dataset, from_arrays
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +42,8 @@ def test_every_partition_is_placed_once(dataset: Dataset, blocks: int | None, th
     groups = make_groups(8, blocks, workers)
     assert [k for group in groups for k in group] == list(range(8))
     speeds = {one.id: 1.0 + k for k, one in enumerate(workers)}
-    for placed in (
-        place(dataset, groups, workers, "memory"),
-        place(dataset, groups, workers, "memory", list(range(len(groups))), speeds),
-    ):
+    for shares in (share_out(groups, workers), share_out(groups, workers, list(range(len(groups))), speeds)):
+        placed = place(dataset, shares, "memory")
         assert [group for one in placed for group in one.groups] == groups
 
 
@@ -72,18 +73,13 @@ def test_no_other_deal_is_faster() -> None:
         workers = [worker(k, threads[k]) for k in range(3)]
         speeds = {one.id: rng.random() + 0.1 for one in workers}
 
-        def slowest(ends: list[int], workers: list[WorkerInfo] = workers) -> list[Placement]:
-            starts = [0, *ends]
-            pairs = zip(workers, starts, ends, strict=False)
-            return [Placement(one, [[k] for k in range(lo, hi)], "memory") for one, lo, hi in pairs if hi > lo]
+        def shares(ends: list[int], workers: list[WorkerInfo] = workers) -> list[Share]:
+            cuts = zip(workers, [0, *ends], ends, strict=False)
+            return [Share(one, [[k] for k in range(lo, hi)]) for one, lo, hi in cuts if hi > lo]
 
-        found = makespan(slowest(deal(costs, threads, list(speeds.values()))), _by_order(costs), speeds)
+        found = makespan(shares(deal(costs, threads, list(speeds.values()))), costs.tolist(), speeds)
         every = [[a, b, 6] for a in range(7) for b in range(a, 7)]
-        assert found == pytest.approx(min(makespan(slowest(ends), _by_order(costs), speeds) for ends in every))
-
-
-def _by_order(costs: np.ndarray) -> list[float]:
-    return list(costs)
+        assert found == pytest.approx(min(makespan(shares(ends), costs.tolist(), speeds) for ends in every))
 
 
 def test_even_shares_follow_the_threads() -> None:
@@ -99,8 +95,24 @@ def test_auto_streams_what_does_not_fit(dataset: Dataset) -> None:
 def test_what_cannot_fit_is_refused_with_numbers_and_remedy(dataset: Dataset) -> None:
     need = Need.of(dataset, [[0, 1], [2, 3]])
     small = worker(0, limit=int(1.5 * need.columns))
-    with pytest.raises(UserError, match=r"worker 0 .* would need .* KiB for columns, .*2 blocks.*--residency stream"):
+    with pytest.raises(NoRoom, match=r"worker 0 .* would need .* KiB for columns, .*2 blocks.*--residency stream"):
         choose_residency(dataset, [[0, 1], [2, 3]], small, 1, "memory")
     tiny = worker(0, limit=need.vectors)
-    with pytest.raises(UserError, match=r"vectors over examples, 2 blocks.* fewer --blocks, give workers more memory"):
+    with pytest.raises(NoRoom, match=r"vectors over examples, 2 blocks.* fewer --blocks, give workers more memory"):
         choose_residency(dataset, [[0, 1], [2, 3]], tiny, 1, "auto")
+
+
+def test_blocks_that_are_there_take_no_room_twice(dataset: Dataset) -> None:
+    """A worker's memory in use holds them already."""
+    need = Need.of(dataset, [[0], [1]]).total("memory", 2)
+    full = worker(0, limit=4 * need, used=int(1.9 * need))
+    shares = [Share(full, [[0], [1]])]
+    assert [one.residency for one in place(dataset, shares, "auto")] == ["stream"]
+    assert [one.residency for one in place(dataset, shares, "auto", {full.id: need})] == ["memory"]
+
+
+def test_driver_without_room_is_refused(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_driver(dataset)
+    monkeypatch.setattr("pipeline.placement.DRIVER_EXAMPLE_BYTES", 1 << 40)
+    with pytest.raises(NoRoom, match=r"the driver would need .* GiB .* 500 examples and 40 features"):
+        check_driver(dataset)
