@@ -173,7 +173,8 @@ class DaskBlocks(Blocks):
         self._known |= {worker.id: worker for worker in workers}
         now, then = makespan(self._placements(), costs, speeds), makespan(wanted, costs, speeds)
         if then < GAIN * now and (joined or slowest > WORTHWHILE):
-            logger.info("a worker has %s: blocks are dealt out anew", "joined" if joined else "become slow")
+            why = "a worker has joined" if joined else "workers have become slower or faster"
+            logger.info("%s: blocks are dealt out anew", why)
             self._hold(self._placed(wanted))
             self._restore()
 
