@@ -3,7 +3,7 @@
 Each file looks at one thing and returns rows. A question that is not answered in time is a row too.
 """
 
-from pipeline.doctor.examine import examine
+from pipeline.doctor.examination import examine
 from pipeline.doctor.row import OK, WARN, WRONG, Row
 
 __all__ = ["OK", "WARN", "WRONG", "Row", "examine"]

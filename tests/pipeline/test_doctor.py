@@ -15,7 +15,7 @@ import pytest
 from pipeline.doctor import OK, WARN, WRONG, Row
 from pipeline.doctor.machine import _crowded, _memory_row
 from pipeline.doctor.network import Way, _between_row, _clock_row, _from_here_row
-from pipeline.doctor.scheduler import find_workers
+from pipeline.doctor.scheduler import check_security, find_workers
 from pipeline.doctor.storage import check_storage
 from tests.pipeline.hand_made import HandMade
 from tests.services.certificates import make_certificates
@@ -116,12 +116,12 @@ def test_scheduler_without_workers_and_one_that_is_lost(
         assert done.returncode == 2
         assert examined(done)["workers", "scheduler"]["found"] == "it has no workers"
         monkeypatch.setattr("transforms.liveness.SCHEDULER_SECONDS", 1.0)
-        stop = cluster.processes["scheduler"].send_signal
-        monkeypatch.setattr("pipeline.doctor.examine.find_workers", lambda client: (stop(signal.SIGSTOP), []))
-        monkeypatch.setattr(
-            "pipeline.doctor.examine.check_security", lambda cluster, address: find_workers(HAND["client"])[1]
-        )
-        HAND["client"] = cluster.client
+
+        def stop_it(*args: Any) -> list[Row]:
+            cluster.processes["scheduler"].send_signal(signal.SIGSTOP)
+            return check_security(*args)
+
+        monkeypatch.setattr("pipeline.doctor.examination.check_security", stop_it)
         done = submit("doctor", "--scheduler", cluster.address, "--json")
     finally:
         cluster.close()
@@ -178,7 +178,7 @@ def test_bucket_is_shared_and_left_as_it_was(cluster: HandMade, bucket: Bucket) 
         ("storage", "b"),
         ("exclusive creation", "here"),
     ]
-    assert bucket.names() == []
+    assert bucket.names("runs") == []
 
 
 def test_secrets_are_not_shown(submit: Submit, s3_endpoint: str, write: Callable[[str, bytes], str]) -> None:
