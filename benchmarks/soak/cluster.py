@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -19,29 +21,44 @@ START_SECONDS = 120.0  # for workers to be there (again)
 END_SECONDS = 30.0
 
 
+@contextmanager
+def soak_cluster(folder: Path, workers: int) -> Iterator[SoakCluster]:
+    """The cluster; whatever ends it, all its processes end with it."""
+    cluster = SoakCluster(folder, workers)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.end()
+
+
 class SoakCluster:
-    """`dask scheduler` and `dask worker --nanny` on loopback, logs in the folder. All processes end with `close`."""
+    """`dask scheduler` and `dask worker --nanny` on loopback, logs in the folder."""
+
+    client: Client
+    address: str
 
     def __init__(self, folder: Path, workers: int) -> None:
         self._folder, self._count = folder, workers
         self._file = folder / "scheduler.json"
-        self._processes = [
-            self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
-        ]
-        self.client = Client(scheduler_file=str(self._file), set_as_default=False, timeout=60)
-        self.address: str = self.client.scheduler.address
-        for k in range(workers):
-            where = ("--host", "127.0.0.1", "--nthreads", "1", "--memory-limit", "2GB", "--name", f"w{k}")
-            self._processes.append(self._start("worker", *where, "--local-directory", str(folder)))
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._seen: set[psutil.Process] = set()
+        self.left: list[int] = []  # processes that did not end, which none should be
+
+    def start(self) -> None:
+        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
+        for k in range(self._count):
+            where = ("--host", "127.0.0.1", "--nthreads", "1", "--memory-limit", "2GB", "--name", f"w{k}")
+            self._start("worker", *where, "--local-directory", str(self._folder))
+        self.client = Client(scheduler_file=str(self._file), set_as_default=False, timeout=60)
+        self.address = self.client.scheduler.address
         self.wait()
 
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+    def _start(self, *words: str) -> None:
         log = (self._folder / f"{words[0]}-{time.monotonic_ns()}.log").open("wb")
         command = [sys.executable, "-m", "dask", *words, "--scheduler-file", str(self._file)]
-        process = subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=log)
+        self._processes.append(subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=log))
         log.close()
-        return process
 
     def wait(self) -> None:
         """Until every worker is there and answers: nannies start those that were killed again."""
@@ -54,7 +71,7 @@ class SoakCluster:
     def workers(self) -> dict[str, psutil.Process]:
         """Name -> process of each worker that answers."""
         answers, _ = ask_workers(self.client, os.getpid, patience=5.0)
-        names = {address: str(name) for address, (name, _) in registered_workers(self.client).items()}
+        names = {address: str(worker.name) for address, worker in registered_workers(self.client).items()}
         found = {}
         for address, pid in answers.items():
             if isinstance(pid, int) and address in names and psutil.pid_exists(pid):
@@ -62,11 +79,11 @@ class SoakCluster:
         self._seen.update(found.values())
         return found
 
-    def close(self) -> list[int]:
-        """End all processes, workers before the scheduler; returns those that are still there, which none should be."""
-        self.client.close()
+    def end(self) -> None:
+        """End all processes, workers before the scheduler."""
         for process in self._processes:
-            self._seen.update(psutil.Process(process.pid).children(recursive=True))
+            if process.poll() is None:
+                self._seen.update(psutil.Process(process.pid).children(recursive=True))
         for process in reversed(self._processes):
             process.terminate()
             try:
@@ -78,7 +95,7 @@ class SoakCluster:
             if one.is_running():
                 one.kill()
         _, left = psutil.wait_procs(self._seen, timeout=END_SECONDS)
-        return [one.pid for one in left]
+        self.left = [one.pid for one in left]
 
 
 class Disturbance:

@@ -22,6 +22,7 @@ from pipeline.commands.submit import command as dask_submit
 
 ALGORITHMS = {"default": ("--gap", "1e-4"), "paper": ("--tol", "1e-7", "--max-rounds", "500")}
 LOST = ("was lost", "does not answer", "cut off", "no worker is left", "has no workers")
+INTERRUPTED = 130
 TRIES = 8  # of a command whose workers go away again and again
 DISTURBED = 0.7  # of the steps
 STOP_SECONDS = 4.0
@@ -181,6 +182,8 @@ class Steps:
                     code = command.main([*words, "--scheduler", self._cluster.address], standalone_mode=False)
             except SystemExit as ended:
                 code = ended.code
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
         return int(code or 0), printed.getvalue().strip()[-2000:]
 
     def _fresh(self, name: str) -> Path:

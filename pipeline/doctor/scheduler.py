@@ -58,7 +58,7 @@ def find_workers(client: Client) -> tuple[Cluster, list[Row]]:
         said = f"at {worker.address} does not answer, last heard of {worker.seconds:.0f} s ago"
         remedy = "is it stopped, swapping, or cut off from the network? Restart it or end it"
         rows.append(Row("answers", str(worker.name), said, WRONG, remedy))
-    names = {address: str(name) for address, (name, _) in known.items() if address in answers}
+    names = {address: str(worker.name) for address, worker in known.items() if address in answers}
     cluster = Cluster(client, names)
     for name, found in cluster.ask(_standing()).items():
         rows.append(_standing_row(name, found))
