@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
@@ -16,7 +16,6 @@ from rich.text import Text
 
 from pipeline.commands.shared import (
     OUTPUT,
-    Decorator,
     Location,
     apply_options,
     common_options,
@@ -42,7 +41,7 @@ MANY = 8  # workers that are well have one row together when they are more
 WIDTH = 200  # characters, where the table goes into a file
 
 
-def _options() -> list[Decorator]:
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     scheduler = click.option(
         "--scheduler",
         metavar="ADDRESS",
@@ -55,11 +54,11 @@ def _options() -> list[Decorator]:
         help="Also try this folder: small files are written and read from here and by every worker, and deleted again.",
     )
     as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for machines.")
-    return [scheduler, storage, *tls_options(), as_json, common_options]
+    return apply_options([scheduler, storage, *tls_options(), as_json, common_options], command)
 
 
 @click.command("doctor", epilog=EXAMPLES)
-@lambda command: apply_options(_options(), command)
+@_options
 def doctor_command(
     scheduler: str | None,
     storage: str | None,

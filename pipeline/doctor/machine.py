@@ -40,22 +40,22 @@ def try_kernel(_: Any) -> dict[str, Any]:
 
 def check_kernels(cluster: Cluster) -> list[Row]:
     answers = cluster.ask(try_kernel, patience=KERNEL_SECONDS, needs_package=True)
-    return [_kernel_row(name, answer) for name, answer in answers.items()]
+    return [kernel_row(name, answer) for name, answer in answers.items()]
 
 
 def check_kernel_here() -> list[Row]:
-    return [_kernel_row("here", try_kernel(None))]
+    return [kernel_row("here", try_kernel(None))]
 
 
-def _kernel_row(name: str, found: dict[str, Any] | Failure) -> Row:
+def kernel_row(name: str, found: dict[str, Any] | Failure) -> Row:
     if isinstance(found, Failure):
         return Row("kernels", name, found.reason, WRONG, "see its log; is numba installed as it should be?")
     if found["failure"]:
         said = f"the cache {found['folder']} cannot be written: {found['failure']}"
         remedy = "kernels are compiled again in every process, for a minute: set NUMBA_CACHE_DIR to a writable folder"
         return Row("kernels", name, said, WARN, remedy)
-    how = "in memory" if found["ready"] else "loaded" if found["hit"] else "compiled"
-    return Row("kernels", name, f"{how} in {found['seconds']:.2f} s, cache {found['folder']}", OK)
+    how = f"{'loaded' if found['hit'] else 'compiled'} in {found['seconds']:.2f} s"
+    return Row("kernels", name, f"{'there already' if found['ready'] else how}, cache {found['folder']}", OK)
 
 
 def read_machine() -> Callable[..., dict[str, Any]]:
@@ -98,8 +98,8 @@ def check_machines(cluster: Cluster) -> list[Row]:
         for name, answer in answers.items()
         if isinstance(answer, Failure)
     ]
-    memory = [_memory_row(name, one) for name, one in found.items()]
-    return [*silent, *memory, *_crowded(found.values()), *(_disk_row(name, one) for name, one in found.items())]
+    memory = [memory_row(name, one) for name, one in found.items()]
+    return [*silent, *memory, *crowded_rows(found.values()), *(disk_row(name, one) for name, one in found.items())]
 
 
 def check_machine_here() -> list[Row]:
@@ -109,10 +109,10 @@ def check_machine_here() -> list[Row]:
     low = free < CPU_COUNT * LEAST_MEMORY
     remedy = "end other programs, or use fewer workers (--workers)" if low else ""
     memory = Row("memory", "here", said, WARN if low else OK, remedy)
-    return [memory, _disk_row("here", found)]
+    return [memory, disk_row("here", found)]
 
 
-def _memory_row(name: str, found: dict[str, Any]) -> Row:
+def memory_row(name: str, found: dict[str, Any]) -> Row:
     if not found["limit"]:
         said = f"no limit; {amount(found['available'], 'B')} free on {found['host']}"
         remedy = "the system kills a worker that takes too much, without a word: start workers with --memory-limit"
@@ -125,7 +125,7 @@ def _memory_row(name: str, found: dict[str, Any]) -> Row:
     return Row("memory", name, said, OK)
 
 
-def _crowded(machines: Iterable[dict[str, Any]]) -> list[Row]:
+def crowded_rows(machines: Iterable[dict[str, Any]]) -> list[Row]:
     """Hosts whose workers may take more memory, together, than there is."""
     limits: dict[str, list[int]] = {}
     sizes: dict[str, int] = {}
@@ -142,7 +142,7 @@ def _crowded(machines: Iterable[dict[str, Any]]) -> list[Row]:
     return rows
 
 
-def _disk_row(name: str, found: dict[str, Any]) -> Row:
+def disk_row(name: str, found: dict[str, Any]) -> Row:
     said = f"{found['folder']}, {amount(found['disk'], 'B')} free"
     if found["failure"]:
         remedy = "make room, or choose another folder: --local-directory of `dask worker`, TMPDIR here"

@@ -59,9 +59,9 @@ def check_network(cluster: Cluster) -> list[Row]:
         ways = cluster.client.sync(_measure_all, cluster, addresses, _from_here, callback_timeout=limit)
         pairs = list(zip(addresses, addresses[1:] + addresses[:1], strict=True)) if len(addresses) > 1 else []
         across = cluster.client.sync(_measure_all, cluster, pairs, _between, callback_timeout=limit)
-    rows = [_clock_row(cluster.names[one], way) for one, way in ways.items() if isinstance(way, Way)]
-    rows += [_from_here_row(cluster.names[one], way) for one, way in ways.items()]
-    return rows + [_between_row(f"{cluster.names[a]} to {cluster.names[b]}", way) for (a, b), way in across.items()]
+    rows = [clock_row(cluster.names[one], way) for one, way in ways.items() if isinstance(way, Way)]
+    rows += [from_here_row(cluster.names[one], way) for one, way in ways.items()]
+    return rows + [between_row(f"{cluster.names[a]} to {cluster.names[b]}", way) for (a, b), way in across.items()]
 
 
 async def _measure_all(cluster: Cluster, targets: list[Any], measure: Callable[..., Awaitable[Way]]) -> dict[Any, Any]:
@@ -149,7 +149,7 @@ def _call_other() -> Callable[..., Awaitable[tuple[float, float, float]]]:
     return measure
 
 
-def _clock_row(name: str, way: Way) -> Row:
+def clock_row(name: str, way: Way) -> Row:
     unsure = way.latency / 2
     ahead = "ahead of" if way.skew > 0 else "behind"
     said = f"{abs(way.skew):.3f} s {ahead} the clock here (± {unsure:.3f} s)"
@@ -159,7 +159,7 @@ def _clock_row(name: str, way: Way) -> Row:
     return Row("clock", name, said, OK)
 
 
-def _from_here_row(name: str, way: Way | str) -> Row:
+def from_here_row(name: str, way: Way | str) -> Row:
     remedy = "leave the driver on the cluster (no --driver local)"
     if isinstance(way, str):
         return Row("network from here", name, way, WARN, remedy)
@@ -170,7 +170,7 @@ def _from_here_row(name: str, way: Way | str) -> Row:
     return Row("network from here", name, str(way), OK)
 
 
-def _between_row(names: str, way: Way | str) -> Row:
+def between_row(names: str, way: Way | str) -> Row:
     if isinstance(way, str):
         if way.startswith("not measured"):
             return Row("network", names, way, OK)

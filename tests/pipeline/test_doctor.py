@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pipeline.doctor import OK, WARN, WRONG, Row
-from pipeline.doctor.machine import _crowded, _memory_row
-from pipeline.doctor.network import Way, _between_row, _clock_row, _from_here_row
+from pipeline.doctor.machine import crowded_rows, memory_row
+from pipeline.doctor.network import Way, between_row, clock_row, from_here_row
 from pipeline.doctor.scheduler import check_security, find_workers
 from pipeline.doctor.storage import check_storage
 from tests.pipeline.hand_made import HandMade
@@ -199,19 +199,19 @@ def machine(limit: int | None, used: int, host: str = "h") -> dict[str, Any]:
 
 
 def test_memory_without_limit_or_room_and_limits_beyond_the_machine_are_warned_of() -> None:
-    assert _memory_row("a", machine(None, 0)).verdict == WARN
-    assert _memory_row("a", machine(4_000_000_000, 3_900_000_000)).verdict == WARN
-    assert _memory_row("a", machine(4_000_000_000, 200_000_000)) == Row("memory", "a", "limit 4.0 GB, 3.8 GB free")
+    assert memory_row("a", machine(None, 0)).verdict == WARN
+    assert memory_row("a", machine(4_000_000_000, 3_900_000_000)).verdict == WARN
+    assert memory_row("a", machine(4_000_000_000, 200_000_000)) == Row("memory", "a", "limit 4.0 GB, 3.8 GB free")
     alone, two = [machine(8_000_000_000, 0)], [machine(8_000_000_000, 0)] * 2
-    assert _crowded(alone) == []
-    (row,) = _crowded([*two, machine(8_000_000_000, 0, "other")])
+    assert crowded_rows(alone) == []
+    (row,) = crowded_rows([*two, machine(8_000_000_000, 0, "other")])
     assert (row.where, row.verdict) == ("h", WARN)
 
 
 def test_slow_ways_and_wrong_clocks_are_warned_of() -> None:
     slow, fast = Way(0.1, 1e6, 1e6, skew=-5.0), Way(0.001, 1e8, 1e8)
-    assert _clock_row("a", slow).found == "5.000 s behind the clock here (± 0.050 s)"
-    assert [_clock_row("a", way).verdict for way in (slow, fast)] == [WARN, OK]
-    assert [_from_here_row("a", way).verdict for way in (slow, fast)] == [WARN, OK]
-    assert [_between_row("a to b", way).verdict for way in (slow, fast, "refused")] == [WARN, OK, WRONG]
-    assert "16.0 s of sending for each million of examples" in _between_row("a to b", slow).remedy
+    assert clock_row("a", slow).found == "5.000 s behind the clock here (± 0.050 s)"
+    assert [clock_row("a", way).verdict for way in (slow, fast)] == [WARN, OK]
+    assert [from_here_row("a", way).verdict for way in (slow, fast)] == [WARN, OK]
+    assert [between_row("a to b", way).verdict for way in (slow, fast, "refused")] == [WARN, OK, WRONG]
+    assert "16.0 s of sending for each million of examples" in between_row("a to b", slow).remedy
