@@ -19,6 +19,7 @@ from pipeline.doctor.scheduler import check_security, find_workers
 from pipeline.doctor.storage import check_storage
 from tests.pipeline.hand_made import HandMade
 from tests.services.certificates import make_certificates
+from tests.services.hdfs import Hdfs
 from tests.services.s3 import Bucket
 
 pytestmark = pytest.mark.timeout(180)  # a hang is what the time limits guard against
@@ -179,6 +180,14 @@ def test_bucket_is_shared_and_left_as_it_was(cluster: HandMade, bucket: Bucket) 
         ("exclusive creation", "here"),
     ]
     assert bucket.names("runs") == []
+
+
+@pytest.mark.storage
+def test_hdfs_is_shared_and_left_as_it_was(cluster: HandMade, hdfs: Hdfs) -> None:
+    folder = hdfs.make_folder()
+    rows = check_storage(f"{folder.url}/new/runs", None, find_workers(cluster.client)[0])
+    assert [row.verdict for row in rows] == [OK] * 4
+    assert folder.fs.ls(folder.path) == []
 
 
 def test_secrets_are_not_shown(submit: Submit, s3_endpoint: str, write: Callable[[str, bytes], str]) -> None:
