@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-storage test-lowest fuzz lint bench notebooks clean
+.PHONY: help demo test test-storage test-lowest fuzz soak lint bench notebooks clean
 
 help:
 	@echo "make demo         run the whole pipeline on a generated data set"
@@ -11,6 +11,7 @@ help:
 	@echo "make test-storage the tests on real storage servers, HDFS among them (fetches 250 MB, once; HDFS needs java)"
 	@echo "make test-lowest  the tests with the oldest dependencies that pyproject.toml allows"
 	@echo "make fuzz         spoiled files and texts by the thousand, in batches; COUNT=N (100000) and SEED=S (0) choose how many and which"
+	@echo "make soak         a cluster at work is disturbed, and every result compared; MINUTES=M (30) and SEED=S (0)"
 	@echo "make notebooks    execute the notebooks and write them back with their outputs"
 	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder,"
 	@echo "                  LIMIT=S gives each solver S seconds on a data set (300 by default)"
@@ -60,6 +61,9 @@ fuzz: $(VENV)/installed
 	$(BIN)/python -m tests.fuzz.run --count $(or $(COUNT),100000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1)
 	$(BIN)/python -m tests.fuzz.parser --cases $(or $(COUNT),100000) --seed $(or $(SEED),0)
 	$(BIN)/python -m tests.fuzz.parser --cases $(or $(COUNT),100000) --seed $(or $(SEED),0) --bounds-check
+
+soak: $(VENV)/installed
+	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30) --seed $(or $(SEED),0)
 
 # With DATA=DIR, on the real data in it (NAME.train.svm), else on look-alikes.
 bench: $(VENV)/installed

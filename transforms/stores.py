@@ -68,6 +68,14 @@ class Store:
             discard(fs, path)
             raise
 
+    def refuses(self, fs: Any, path: str) -> bool:
+        """Does the store itself refuse to create a file that is there? If not, the file is another afterwards."""
+        try:
+            self.create(fs, path, b"")
+        except FileExistsError:
+            return True
+        return False
+
     def replace(self, fs: Any, path: str, data: bytes) -> None:
         """Write a file, or another in its place: readers see the old one or the new one."""
         temporary = temporary_name(path)
@@ -120,6 +128,14 @@ class ObjectStore(Store):
         fs.pipe_file(path, data, mode="create")
         if fs.cat_file(path) != data:
             raise FileExistsError(path)
+
+    def refuses(self, fs: Any, path: str) -> bool:
+        """Without a look before, which `create` takes: it is the condition of the PUT that is asked about."""
+        try:
+            fs.pipe_file(path, b"", mode="create")
+        except FileExistsError:
+            return True
+        return False
 
     def replace(self, fs: Any, path: str, data: bytes) -> None:
         fs.pipe_file(path, data)

@@ -304,11 +304,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
 
 
-def print_table(table: Any) -> None:
+def print_table(table: Any, width: int | None = None) -> None:
     """Print a table of rich's. Its texts are no markup: a name may hold brackets and colons."""
     from rich.console import Console
 
-    Console(markup=False, emoji=False).print(table)
+    Console(markup=False, emoji=False, width=width).print(table)
 
 
 def _fail(name: str, message: str, code: int) -> None:

@@ -21,6 +21,7 @@ COMMANDS = {
     "attach": ("pipeline.commands.driver:attach_command", "Follow a run on the cluster to its end."),
     "status": ("pipeline.commands.driver:status_command", "Say how a run stands."),
     "cancel": ("pipeline.commands.driver:cancel_command", "End a run on the cluster."),
+    "doctor": ("pipeline.commands.doctor:doctor_command", "Find out what is wrong with a cluster, or this machine."),
     "config": ("pipeline.commands.config:config_command", "Print a file of options for --config, or check one."),
 }
 
