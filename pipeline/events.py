@@ -54,6 +54,16 @@ class StageBegun(Event):
 
 
 @dataclass(frozen=True)
+class StartedAgain(Event):
+    """The driver was lost, and another goes on: the stage at work was cut off."""
+
+    text: str
+
+    name: ClassVar = "again"
+    is_kept: ClassVar = False
+
+
+@dataclass(frozen=True)
 class Noted(Event):
     """Something to know, in a line."""
 

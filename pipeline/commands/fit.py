@@ -177,6 +177,11 @@ def fit_job(
     return fit_path(dataset, output, client=client, storage_options=storage_options, watcher=display, **arguments)
 
 
+def driver_job(arguments: dict[str, Any]) -> Job:
+    """The work of the command as that of a driver on the cluster: started again, it resumes."""
+    return Job("fit", fit_job, arguments, further={"resume": True, "overwrite": False})
+
+
 def _fit_on_cluster(
     dataset: str,
     output: str,
@@ -189,7 +194,7 @@ def _fit_on_cluster(
     folder = RunFolder.of(output, storage_options)
     flags = {name: arguments[name] for name in ("resume", "overwrite")}
     where = {"dataset": shared_location(dataset, storage_options), "output": folder.url}
-    job = Job("fit", fit_job, where | {"storage_options": folder.storage} | arguments)
+    job = driver_job(where | {"storage_options": folder.storage} | arguments)
     return run_on_cluster(job, folder, cluster, lambda: check_output(folder.url, folder.storage, **flags), **how)
 
 
