@@ -60,7 +60,6 @@ class StartedAgain(Event):
     text: str
 
     name: ClassVar = "again"
-    is_kept: ClassVar = False
 
 
 @dataclass(frozen=True)

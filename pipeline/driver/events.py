@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.display import Display
-from pipeline.events import EVENTS, Event, StageBegun
+from pipeline.events import EVENTS, Event, StageBegun, StartedAgain
 
 logger = logging.getLogger("dglmnet")
 Message = dict[str, Any]
@@ -63,7 +63,7 @@ class EventDisplay(Display):
 
 
 class Summary:
-    """What matters of all events so far: the stage and its phase, the path and its λ, the last round."""
+    """What matters of all events so far: a driver lost before, the stage and its phase, the path, its λ, the last round."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -71,7 +71,7 @@ class Summary:
     def add(self, message: Message) -> None:
         kind = EVENTS[message["call"]]
         if kind is StageBegun:
-            self.messages = []
+            self.messages = [one for one in self.messages if one["call"] == StartedAgain.name]
         if not kind.is_kept:
             return
         args = message["args"]

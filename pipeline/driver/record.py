@@ -93,7 +93,7 @@ class DriverRecord:
         times = f", as it was {self.starts - 1} times before" if self.starts > 1 else ""
         return f"the driver was lost with its worker{where}{times}. Was it killed, or out of memory? {self.again}"
 
-    def started_again(self, lost: str | None = None) -> str:
+    def started_again(self, lost: str | None) -> str:
         """What to say of a driver that was lost, with that worker, and goes on."""
         where = f" {lost}" if lost else ""
         start = f"start {self.starts} of {MOST_STARTS}"

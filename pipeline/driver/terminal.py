@@ -46,8 +46,6 @@ def stay(
 ) -> bool:
     """Follow the driver to its end: True when it finished, False if the user detached. Raises what it raised."""
     follower = Follower(client, folder, record, future)
-    if record.starts > 1:
-        logger.warning(record.started_again())
     try:
         while True:
             try:

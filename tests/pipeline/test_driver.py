@@ -28,7 +28,7 @@ from pipeline import cluster as pipeline_cluster
 from pipeline.commands.fit import driver_job
 from pipeline.commands.shared import Terminated
 from pipeline.display import SilentDisplay
-from pipeline.driver.events import EventDisplay, Replay
+from pipeline.driver.events import EventDisplay, Replay, topic
 from pipeline.driver.follow import Follower
 from pipeline.driver.launch import runs_on_cluster
 from pipeline.driver.record import (
@@ -43,8 +43,8 @@ from pipeline.driver.record import (
     now,
 )
 from pipeline.driver.status import read_status, status_lines
-from pipeline.driver.submission import standing, submit_driver
-from pipeline.driver.task import Outcome, drive
+from pipeline.driver.submission import kept_events, standing, submit_driver
+from pipeline.driver.task import Job, Outcome, drive
 from pipeline.driver.terminal import cancel, choose
 from pipeline.events import Event
 from pipeline.placement import Placement, WorkerInfo
@@ -318,6 +318,26 @@ def test_driver_is_started_again_a_few_times_only_and_not_when_it_is_over(
     assert outcome.state == after
     assert re.search(message, outcome.message or "")
     assert (record_of(tmp_path / "run").state, record_of(tmp_path / "run").starts) == (after, MOST_STARTS)
+
+
+def test_start_that_was_given_up_leaves_the_run_to_the_later_one(cluster: HandMade, tmp_path: Path) -> None:
+    """As when a worker that was stopped comes back: its driver ends without a word."""
+    folder = RunFolder.of(str(tmp_path / "run"), None)
+
+    def fail_after_another_started(folder: RunFolder, **rest: Any) -> None:
+        record = folder.read()
+        assert record is not None
+        folder.write(record.start("b at tcp://127.0.0.1:1"))
+        raise ZeroDivisionError
+
+    job = Job("fit", fail_after_another_started, {"folder": folder})
+    record, future = submit_driver(cluster.client, job, folder, cluster.address)
+    assert future.result().state == "failed"
+    later = record_of(tmp_path / "run")
+    assert (later.key, later.state, later.starts, later.worker) == (record.key, RUNNING, 2, "b at tcp://127.0.0.1:1")
+    assert folder.name in cluster.client.list_datasets()
+    assert [event["call"] for _, event in kept_events(cluster.client, topic(record.key))] == []
+    cluster.client.unpublish_dataset(folder.name)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
