@@ -63,7 +63,7 @@ class EventDisplay(Display):
 
 
 class Summary:
-    """What matters of all events so far: a driver lost before, the stage and its phase, the path, its λ, the last round."""
+    """What matters of all events so far: a lost driver, the stage and its phase, the path and its λ, the last round."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []

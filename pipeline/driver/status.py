@@ -69,6 +69,15 @@ def _from_files(folder: RunFolder) -> Status:
     return status
 
 
+def kept_line(folder: RunFolder, command: str) -> str:
+    """What a run keeps that was interrupted, and how to go on with it."""
+    status = _from_files(folder)
+    how = "continue with --resume" if command == "fit" and status["done"] else "run the same command again"
+    if not status["done"]:
+        return f"no λ is done yet: {how}"
+    return f"{status['done']} of {status['lambdas']} λ are kept in {folder.shown}: {how}"
+
+
 def _without_driver(folder: RunFolder, status: Status) -> Status:
     """The state of a run whose driver was a terminal's process."""
     if status["complete"]:
