@@ -11,8 +11,10 @@ worker was stopped, or cut off) finds a later one there: it may write no more, n
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -40,6 +42,8 @@ from transforms.liveness import scheduler_answers
 from transforms.secrets import make_scrubber
 
 logger = logging.getLogger("dglmnet")
+RECONNECT_SECONDS = 0.2
+LAST_SECONDS = 3.0  # for a driver whose process ends
 LIMIT_SECONDS = 20.0  # for the scheduler to say what is published, or to publish something
 
 
@@ -81,6 +85,8 @@ class _Driver:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder, self.client, self._worker = folder, get_client(), get_worker()
+        # So long it tries to reach a lost scheduler again. Its worker, which ends then anyway, would wait 2 s for that.
+        self.client._timeout = RECONNECT_SECONDS
         self.key = str(self._worker.get_current_task())
         self.where = f"{self._worker.name} at {self._worker.address}"
         self.cancelled = threading.Event()
@@ -128,6 +134,14 @@ class _Driver:
 
 
 _AT_WORK: dict[str, _Driver] = {}
+
+
+@atexit.register
+def _let_drivers_end() -> None:
+    """A process that ends does not wait for its drivers, whose threads are daemons: they note how the run ended."""
+    deadline = time.monotonic() + LAST_SECONDS
+    while _AT_WORK and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def cancel_driver(key: str) -> bool:
