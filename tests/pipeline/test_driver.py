@@ -238,6 +238,7 @@ def test_interrupted_script_cancels_the_run(cluster: HandMade, dataset: str, tmp
     terminal.send_signal(signal.SIGINT)
     _, errors = terminal.communicate(timeout=60)
     assert terminal.returncode == 130, errors
+    assert re.search(r"error: interrupted: \d+ of 20 λ are kept in .*: continue with --resume\n$", errors)
     assert record_of(run).state == CANCELLED
     assert not (run / "claim.json").exists()
     soon(lambda: not actors(cluster.client))
@@ -346,7 +347,7 @@ def test_driver_whose_scheduler_goes_is_cut_off_and_its_worker_ends(dataset: str
     try:
         worker = cluster.worker("a")
         run = tmp_path / "run"
-        start(cluster, dataset, run, 20).close()
+        start(cluster, dataset, run, 9).close()
         soon((run / "path.parquet").exists)
         cluster.processes["scheduler"].send_signal(how)
         worker.wait(timeout=100)
@@ -356,6 +357,15 @@ def test_driver_whose_scheduler_goes_is_cut_off_and_its_worker_ends(dataset: str
     assert record.state == CUT_OFF, record
     assert "continue with --resume" in str(record.message)
     assert not (run / "claim.json").exists()
+    (tmp_path / "another").mkdir()
+    another = HandMade(tmp_path / "another")
+    try:
+        another.worker("a")
+        outcome = start(another, dataset, run, 9, resume=True).follow(SilentDisplay(), seconds=90)
+    finally:
+        another.close()
+    assert outcome == Outcome("finished")
+    assert pq.read_table(run / "path.parquet").num_rows == 9
 
 
 def test_status_without_a_scheduler_is_told_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
