@@ -19,6 +19,7 @@ from distributed.system import MEMORY_LIMIT
 from pipeline.reach import reach_scheduler
 from pipeline.tls import TlsFiles, complete_address, make_security
 from transforms import UserError, __version__
+from transforms.embedded import PAGES, nothing_kept
 from transforms.liveness import ask_workers, go_on_without, only, registered_workers
 
 logger = logging.getLogger("dglmnet")
@@ -51,7 +52,12 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         return
     if options.tls.given():
         raise UserError(f"{options.tls.given()[0]} needs --scheduler: an embedded cluster does not leave this machine")
-    with dask.config.set(_embedded_config()), _embedded(options) as cluster, _client_of(cluster) as client:
+    with (
+        nothing_kept(),
+        dask.config.set(_embedded_config()),
+        _embedded(options) as cluster,
+        _client_of(cluster) as client,
+    ):
         yield client
 
 
@@ -91,10 +97,9 @@ def _local_cluster(options: ClusterOptions, workers: int, limit: int) -> LocalCl
         threads_per_worker=1,
         processes=options.processes,
         memory_limit=limit if options.processes else 0,
-        dashboard_address="127.0.0.1:0",
-        worker_dashboard_address="127.0.0.1:0",  # each has a page of its own: nobody beyond this machine sees any
         host="127.0.0.1" if options.processes else None,
         silence_logs=logging.CRITICAL,  # a task that failed is reported once, by the command
+        **PAGES,
     )
 
 

@@ -33,6 +33,7 @@ from pipeline.events import (
     RoundDone,
     SolutionStored,
     StageBegun,
+    StartedAgain,
     Watcher,
 )
 from pipeline.placement import Placement
@@ -158,6 +159,11 @@ class LogDisplay(Display):
             event = {"event": "stage", "stage": self._stage, "seconds": seconds}
             logger.info("%s: done in %s", self._stage, duration(seconds), extra={"event": event})
         self._stage = ""
+
+    @_show.register
+    def _started_again(self, event: StartedAgain) -> None:
+        self._stage = ""
+        logger.warning(event.text, extra={"event": {"event": "again", "message": event.text}})
 
     @_show.register
     def _noted(self, event: Noted) -> None:
@@ -303,6 +309,11 @@ class TerminalDisplay(Display):
             seconds = duration(time.monotonic() - self._begun)
             self._print(f"{mark} [bold]{name:<{NAME_WIDTH}}[/] {seconds:>7}  [dim]{details}[/]")
         self._phases, self._lambdas, self._done, self._round = [], 0, 0, ""
+
+    @_show.register
+    def _started_again(self, event: StartedAgain) -> None:
+        self._finish_stage("[red]✗[/]")
+        logger.warning(event.text)
 
     @_show.register
     def _noted(self, event: Noted) -> None:

@@ -54,6 +54,15 @@ class StageBegun(Event):
 
 
 @dataclass(frozen=True)
+class StartedAgain(Event):
+    """The driver was lost, and another goes on: the stage at work was cut off."""
+
+    text: str
+
+    name: ClassVar = "again"
+
+
+@dataclass(frozen=True)
 class Noted(Event):
     """Something to know, in a line."""
 

@@ -132,10 +132,14 @@ class Run:
 
     def _save(self) -> None:
         fs, path = open_storage(self.url, self.options)
-        self.keeper.claim.check(fs)
-        _write_table(fs, f"{path}/{TRACE}", pa.Table.from_pylist(self.trace, schema=TRACE_SCHEMA))
-        _write_table(fs, f"{path}/{COEFFICIENTS}", pa.concat_tables(self.coefficients))
-        _write_table(fs, f"{path}/{PATH}", pa.Table.from_pylist(self.path, schema=PATH_SCHEMA))
+        tables = {
+            TRACE: pa.Table.from_pylist(self.trace, schema=TRACE_SCHEMA),
+            COEFFICIENTS: pa.concat_tables(self.coefficients),
+            PATH: pa.Table.from_pylist(self.path, schema=PATH_SCHEMA),
+        }
+        for name, table in tables.items():
+            self.keeper.claim.check(fs)  # before each: a process that was stopped in between may have lost the run
+            _write_table(fs, f"{path}/{name}", table)
 
 
 def path_row(solution: Solution) -> dict[str, Any]:

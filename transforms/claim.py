@@ -3,6 +3,9 @@
 A claim is a small file, created only if it is not there (atomic on disks, HDFS and S3). Its owner rewrites it
 every few seconds; a newcomer that watches it stand still knows that the owner is dead and may take over. Tasks look
 at it before they write (`Claim.check`), so that a writer that lost its claim, or gave up, cannot add anything later.
+
+Work that is started again elsewhere when its worker is lost (`claims_of`) takes over the claims of its earlier starts
+at once, and never those of a later one: a lost start that comes back finds its claim gone.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +37,31 @@ from transforms.storage import (
 )
 
 logger = logging.getLogger("dglmnet")
-_HOLDER = record({"token": text(), "host": text(), "pid": whole()}, {"beat": whole()})
+_HOLDER = record({"token": text(), "host": text(), "pid": whole()}, {"beat": whole(), "work": text(), "start": whole()})
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 20.0
+NOTICE_SECONDS = HEARTBEAT_SECONDS + 1.0  # for an owner that lives to see that its claim was taken over
+
+
+@dataclass(frozen=True)
+class Start:
+    """Work that may be started several times, one start after the other: which work, and which start of it."""
+
+    work: str
+    number: int
+
+
+_START: ContextVar[Start | None] = ContextVar("start", default=None)
+
+
+@contextmanager
+def claims_of(start: Start) -> Iterator[None]:
+    """Claims that this thread takes in here belong to this start."""
+    token = _START.set(start)
+    try:
+        yield
+    finally:
+        _START.reset(token)
 
 
 @dataclass(frozen=True)
@@ -67,6 +93,7 @@ class ClaimKeeper:
     def __init__(self, url: str, options: dict[str, Any], path: str) -> None:
         self._fs, _ = open_storage(url, options)
         self.claim = Claim(path, uuid.uuid4().hex)
+        self._start = _START.get()
         self._stop = threading.Event()
         self._beat = 0
         self.unreachable = False  # the store was gone when the claim was to be given back
@@ -82,9 +109,17 @@ class ClaimKeeper:
                 if not takeover:
                     remedy = "if it is dead, continue with --resume or start over with --overwrite"
                 raise ClaimHeld(f"{display(self._fs, self.claim.path)}: {who} is writing here: {remedy}")
-            self._write()
-            self.claim.check(self._fs)
+            self._replace(holder)
         self._thread.start()
+
+    def _replace(self, holder: dict[str, Any]) -> None:
+        """Take a claim over. An earlier start of this work may live, unheard of: it has time to see that."""
+        self._write()
+        if self._is_earlier_start(holder) and not self._is_dead(holder):
+            time.sleep(NOTICE_SECONDS)
+            if self._holder().get("token") == holder["token"]:  # it was refreshing its claim that very moment
+                self._write()
+        self.claim.check(self._fs)
 
     def release(self) -> None:
         """Give the claim back, unless it is somebody else's by now, or the store is gone."""
@@ -106,7 +141,8 @@ class ClaimKeeper:
         return holder if holder and self._is_alive(holder) else None
 
     def _content(self) -> dict[str, Any]:
-        return {"token": self.claim.token, "host": socket.gethostname(), "pid": os.getpid(), "beat": self._beat}
+        content = {"token": self.claim.token, "host": socket.gethostname(), "pid": os.getpid(), "beat": self._beat}
+        return content | ({"work": self._start.work, "start": self._start.number} if self._start else {})
 
     def _create(self) -> bool:
         return create_exclusively(self._fs, self.claim.path, json.dumps(self._content()).encode())
@@ -117,9 +153,19 @@ class ClaimKeeper:
     def _holder(self) -> dict[str, Any]:
         return _read_holder(self._fs, self.claim.path)
 
+    def _is_earlier_start(self, holder: dict[str, Any]) -> bool:
+        """Was the claim taken by an earlier start of this work?"""
+        mine = self._start
+        return mine is not None and holder.get("work") == mine.work and holder.get("start", 0) < mine.number
+
+    def _is_dead(self, holder: dict[str, Any]) -> bool:
+        """Is it a process of this machine that does not exist any more?"""
+        here = is_local(self._fs) and holder.get("host") == socket.gethostname()
+        return here and not _is_running(holder.get("pid"))
+
     def _is_alive(self, holder: dict[str, Any]) -> bool:
         """Same machine: does the process exist. Elsewhere: does the claim change while we watch."""
-        if is_local(self._fs) and holder.get("host") == socket.gethostname() and not _is_running(holder.get("pid")):
+        if self._is_dead(holder) or self._is_earlier_start(holder):
             return False
         if holder:
             logger.info(

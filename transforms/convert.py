@@ -19,6 +19,7 @@ from distributed.system import MEMORY_LIMIT
 from transforms.assign import assign_buckets
 from transforms.dataset import Dataset, open_dataset
 from transforms.dataset_record import BadLines, DatasetRecord
+from transforms.embedded import PAGES, nothing_kept
 from transforms.errors import BadLine, ClusterLost, UserError
 from transforms.examples import BAD_LINES_NAMED, BadSpotFound, located
 from transforms.fragments import Fragment
@@ -144,8 +145,7 @@ def client_or_embedded(client: Client | None) -> Iterator[Client]:
         try:
             client = Client.current()
         except ValueError:
-            pages = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
-            with Client(processes=False, memory_limit=0, **pages) as embedded:
+            with nothing_kept(), Client(processes=False, memory_limit=0, **PAGES) as embedded:
                 yield embedded
             return
     with responsive_only(client):

@@ -21,11 +21,11 @@ from pipeline.commands.shared import (
     tls_options,
 )
 from pipeline.driver.follow import Follower
-from pipeline.driver.record import RunFolder
-from pipeline.driver.status import read_status, status_lines
+from pipeline.driver.record import CANCELLED, RunFolder
+from pipeline.driver.status import kept_line, read_status, status_lines
 from pipeline.driver.submission import find_future, recorded, scheduler_of
 from pipeline.driver.task import Outcome
-from pipeline.driver.terminal import cancel, conclude, stay
+from pipeline.driver.terminal import cancel, conclude, interrupts_told, stay
 from pipeline.summary import summary_lines
 from transforms import UserError
 
@@ -87,7 +87,8 @@ def attach_command(
     if record.over:
         finished = conclude(Outcome(record.state, record.message, record.usage))
     else:
-        with open_scheduler(scheduler_of(folder, record, scheduler), take_tls(options)) as client:
+        where, tls = scheduler_of(folder, record, scheduler), take_tls(options)
+        with interrupts_told(run, storage_options, record.command), open_scheduler(where, tls) as client:
             future = find_future(client, folder, record)
             finished = stay(client, folder, record, future, quiet=quiet, log_json=log_json)
     if finished and not quiet:
@@ -155,5 +156,6 @@ def cancel_command(
     with open_scheduler(scheduler_of(folder, record, scheduler), take_tls(options)) as client:
         follower = Follower(client, folder, record, find_future(client, folder, record))
         outcome = cancel(client, folder, record, follower)
-    click.echo(f"{folder.shown}: {outcome.state}", err=True)
+    kept = f": {kept_line(folder, record.command)}" if outcome.state == CANCELLED else ""
+    click.echo(f"{folder.shown}: {outcome.state}{kept}", err=True)
     return 0

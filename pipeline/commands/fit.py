@@ -27,6 +27,7 @@ from pipeline.display import Display, open_display
 from pipeline.driver.launch import driver_options, run_on_cluster, runs_on_cluster, shared_location
 from pipeline.driver.record import RunFolder
 from pipeline.driver.task import Job
+from pipeline.driver.terminal import interrupts_told
 from pipeline.factors import read_factors
 from pipeline.fit import DEFAULT, RESIDENCIES, PathOptions, fit_path
 from pipeline.run import Run, check_output, read_path
@@ -149,15 +150,20 @@ def fit_command(
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     arguments = fit_arguments(storage_options, **chosen) | {"resume": resume, "overwrite": overwrite}
     if runs_on_cluster(cluster.scheduler, driver, detach):
-        finished = _fit_on_cluster(
-            dataset, output, cluster, storage_options, arguments, detach=detach, quiet=quiet, log_json=log_json
-        )
+        with interrupts_told(output, storage_options, "fit"):
+            finished = _fit_on_cluster(
+                dataset, output, cluster, storage_options, arguments, detach=detach, quiet=quiet, log_json=log_json
+            )
         if finished and not quiet:
             print_path(RunFolder.of(output, storage_options), output)
         return 0
     opened = open_dataset(dataset, storage_options)
     started = time.monotonic()
-    with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
+    with (
+        interrupts_told(output, storage_options, "fit"),
+        open_client(cluster) as client,
+        open_display(quiet=quiet, log_json=log_json) as display,
+    ):
         run = fit_job(client, display, opened, output, storage_options, **arguments)
     if not quiet:
         print_table(_summary(run.path, output, time.monotonic() - started))
@@ -177,6 +183,11 @@ def fit_job(
     return fit_path(dataset, output, client=client, storage_options=storage_options, watcher=display, **arguments)
 
 
+def driver_job(arguments: dict[str, Any]) -> Job:
+    """The work of the command as that of a driver on the cluster: started again, it resumes."""
+    return Job("fit", fit_job, arguments, further={"resume": True, "overwrite": False})
+
+
 def _fit_on_cluster(
     dataset: str,
     output: str,
@@ -189,7 +200,7 @@ def _fit_on_cluster(
     folder = RunFolder.of(output, storage_options)
     flags = {name: arguments[name] for name in ("resume", "overwrite")}
     where = {"dataset": shared_location(dataset, storage_options), "output": folder.url}
-    job = Job("fit", fit_job, where | {"storage_options": folder.storage} | arguments)
+    job = driver_job(where | {"storage_options": folder.storage} | arguments)
     return run_on_cluster(job, folder, cluster, lambda: check_output(folder.url, folder.storage, **flags), **how)
 
 

@@ -16,6 +16,7 @@ from pipeline.display import open_display
 from pipeline.driver.launch import driver_options, run_on_cluster, runs_on_cluster, shared_location
 from pipeline.driver.record import RunFolder
 from pipeline.driver.task import Job
+from pipeline.driver.terminal import interrupts_told
 from pipeline.stages import DEFAULT_FRACTION, PipelineOptions, run_pipeline
 from pipeline.summary import summary_lines
 
@@ -126,10 +127,16 @@ def pipeline_command(
     )
     if runs_on_cluster(cluster.scheduler, driver, detach):
         how = {"detach": detach, "quiet": quiet, "log_json": log_json}
-        if _run_on_cluster(options, storage_options, cluster, **how) and not quiet:
+        with interrupts_told(output, storage_options, "pipeline"):
+            finished = _run_on_cluster(options, storage_options, cluster, **how)
+        if finished and not quiet:
             click.echo("\n".join(summary_lines(output, storage_options)))
         return 0
-    with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
+    with (
+        interrupts_told(output, storage_options, "pipeline"),
+        open_client(cluster) as client,
+        open_display(quiet=quiet, log_json=log_json) as display,
+    ):
         run_pipeline(options, client=client, display=display, storage_options=storage_options)
     if not quiet:
         click.echo("\n".join(summary_lines(output, storage_options)))

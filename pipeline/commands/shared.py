@@ -276,6 +276,8 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
+    except Interrupted as error:
+        _fail(name, error.message, 130)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -340,6 +342,10 @@ def _is_collecting(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C or SIGTERM, with what is to be said about it."""
 
 
 class Terminated(KeyboardInterrupt):

@@ -1,8 +1,9 @@
 """How a driver on the cluster tells its terminal what happens: events as plain data, replayed on a real display.
 
-On the wire an event is {"seq": n, "call": its name (pipeline/events.py), "args": [...]}; "log" and "ended" are for the
-terminal alone. The scheduler passes events on to those who subscribed, and keeps only the last thousand or so; the
-driver keeps a summary that says what matters of all of them, for those who come late.
+On the wire an event is {"start": k, "seq": n, "call": its name (pipeline/events.py), "args": [...]}: k is the start of
+the driver, which is started again when its worker is lost, and n counts the events of that start. "log" and "ended" are
+for the terminal alone. The scheduler passes events on to those who subscribed, and keeps only the last thousand or so;
+the driver keeps a summary that says what matters of all of them, for those who come late.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.display import Display
-from pipeline.events import EVENTS, Event, StageBegun
+from pipeline.events import EVENTS, Event, StageBegun, StartedAgain
 
 logger = logging.getLogger("dglmnet")
 Message = dict[str, Any]
@@ -27,8 +28,9 @@ def topic(key: str) -> str:
 class EventDisplay(Display):
     """A display that sends events on. `check` is called with each, and may raise to end the work."""
 
-    def __init__(self, send: Callable[[Message], None], check: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[Message], None], check: Callable[[Event], None]) -> None:
         self._send, self._check = send, check
+        self.start = 0
         self._lock = threading.Lock()
         self._next = 0
         self._summary = Summary()
@@ -36,7 +38,7 @@ class EventDisplay(Display):
     def tell(self, event: Event) -> None:
         with self._lock:  # a claim's keeper logs from a thread of its own
             self._summary.add(self._post(event.name, event.args()))
-        self._check()
+        self._check(event)
 
     def log(self, level: int, text: str) -> None:
         """A line of the driver's log; it ends no work."""
@@ -49,19 +51,19 @@ class EventDisplay(Display):
             self._post("ended", [])
 
     def _post(self, call: str, args: list[Any]) -> Message:
-        message = {"seq": self._next, "call": call, "args": args}
+        message = {"start": self.start, "seq": self._next, "call": call, "args": args}
         self._next += 1
         self._send(message)
         return message
 
-    def summary(self) -> tuple[int, list[Message]]:
-        """The number of the next event, and what matters of those before it."""
+    def summary(self) -> tuple[tuple[int, int], list[Message]]:
+        """The start and number of the next event, and what matters of those before it."""
         with self._lock:
-            return self._next, list(self._summary.messages)
+            return (self.start, self._next), list(self._summary.messages)
 
 
 class Summary:
-    """What matters of all events so far: the stage and its phase, the path and its λ, the last round."""
+    """What matters of all events so far: a lost driver, the stage and its phase, the path and its λ, the last round."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -69,7 +71,7 @@ class Summary:
     def add(self, message: Message) -> None:
         kind = EVENTS[message["call"]]
         if kind is StageBegun:
-            self.messages = []
+            self.messages = [one for one in self.messages if one["call"] == StartedAgain.name]
         if not kind.is_kept:
             return
         args = message["args"]

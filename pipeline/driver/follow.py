@@ -1,4 +1,8 @@
-"""Follow a driver on the cluster from a terminal: replay its events until it is over, and never wait for a dead one."""
+"""Follow a driver on the cluster from a terminal: replay its events until it is over, and never wait for a dead one.
+
+Dask starts a driver again whose worker is gone. One whose worker is stopped, or cut off, stays with it: whoever follows
+it has it moved to another worker.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,13 @@ from pipeline.driver.submission import (
     Standing,
     ask_summary,
     give_up,
-    is_stranded,
     kept_events,
+    move_driver,
     standing,
 )
-from pipeline.driver.task import Outcome, lost_driver
-from transforms.liveness import UNREACHABLE
+from pipeline.driver.task import Outcome
+from transforms.errors import ClusterLost
+from transforms.liveness import NOWHERE_SECONDS, UNREACHABLE
 
 logger = logging.getLogger("dglmnet")
 IDLE_SECONDS = 2.0  # without an event, before the scheduler is asked
@@ -36,7 +41,7 @@ class EventStream:
     def __init__(self, client: Client, key: str) -> None:
         self._client, self._topic = client, topic(key)
         self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.position = 0
+        self.position = (0, 0)  # the start of the driver, and the event of that start
         client.subscribe_topic(self._topic, lambda event: self._queue.put(event[1]))
 
     def wait(self, seconds: float) -> list[Message]:
@@ -45,7 +50,7 @@ class EventStream:
             event = self._queue.get(timeout=seconds)
         except queue.Empty:
             return self.missed()
-        if event["seq"] > self.position:  # it came before the subscription took hold
+        if _place(event) > self.position:  # those before it came when the subscription had not taken hold
             return self.missed()
         return self._take([event])
 
@@ -54,13 +59,22 @@ class EventStream:
         return self._take([event for _, event in kept_events(self._client, self._topic)])
 
     def _take(self, events: list[Message]) -> list[Message]:
-        fresh = [event for event in events if event["seq"] >= self.position]
-        if fresh:
-            self.position = fresh[-1]["seq"] + 1
+        """Those that are new. A start that was given up may still tell something: that is old."""
+        fresh = []
+        for event in events:
+            start, number = _place(event)
+            if (start, number) >= self.position:
+                self.position = (start, number + 1)
+                fresh.append(event)
         return fresh
 
     def close(self) -> None:
         self._client.unsubscribe_topic(self._topic)
+
+
+def _place(event: Message) -> tuple[int, int]:
+    """Where an event stands among all of its driver's."""
+    return event["start"], event["seq"]
 
 
 class Follower:
@@ -70,6 +84,7 @@ class Follower:
         self._client, self._folder, self._record, self._future = client, folder, record, future
         self._stream = EventStream(client, record.key)
         self._answered = time.monotonic()
+        self._waiting: float | None = None  # since when the driver has had no worker to go on at
 
     def follow(self, display: Display, seconds: float = math.inf) -> Outcome | None:
         """Show how the driver goes until it is over; None if it is not after so many seconds."""
@@ -108,7 +123,8 @@ class Follower:
         except UNREACHABLE:
             return  # it is asked after again when no events come
         if summary:
-            self._stream.position, events = summary
+            (start, number), events = summary
+            self._stream.position = (start, number)
             for event in events:
                 replay.show(event)
 
@@ -121,18 +137,32 @@ class Follower:
             return self._without_scheduler(error)
         if found is not None and found.at_work and not ended:
             return self._judge(found)
-        return self._result(found) or self._written() or Outcome(CUT_OFF, lost_driver(self._latest()))
+        return self._result(found) or self._written() or self._give_up()
 
     def _judge(self, found: Standing) -> Outcome | None:
+        """A driver that was lost has some time to be started again; one whose worker is silent is moved."""
         record = self._latest()
-        if is_stranded(found, record):
-            message = lost_driver(record)
-            give_up(self._client, self._folder, record, message)
-            return Outcome(CUT_OFF, message)
-        if found.silent > SILENCE_SECONDS:
-            silence = f"{found.worker}, where the driver runs, has not been heard of for {found.silent:.0f} s"
-            return Outcome(CUT_OFF, f"{silence}. If it comes back, attach again; if not: {record.again}")
-        return None
+        if not (found.waits and record.starts):
+            self._waiting = None
+        elif self._waiting is None:
+            self._waiting = time.monotonic()
+        elif time.monotonic() - self._waiting > NOWHERE_SECONDS:
+            return self._give_up()
+        if found.worker is None or found.silent < SILENCE_SECONDS or self._move(found.worker):
+            return None
+        silence = f"{found.worker}, where the driver runs, has not been heard of for {found.silent:.0f} s"
+        return Outcome(CUT_OFF, f"{silence}. If it comes back, attach again; if not: {record.again}")
+
+    def _move(self, worker: str) -> bool:
+        try:
+            return move_driver(self._client, self._record.key, worker)
+        except (ClusterLost, *UNREACHABLE):  # the scheduler: it is asked after again
+            return True
+
+    def _give_up(self) -> Outcome:
+        record = self._latest()
+        give_up(self._client, self._folder, record, record.lost)
+        return Outcome(CUT_OFF, record.lost)
 
     def _result(self, found: Standing | None) -> Outcome | None:
         """What the task returned."""

@@ -1,8 +1,8 @@
 """driver.json in a run folder: where the run's driver was submitted, and what became of it. It holds no secrets.
 
 The command that submits writes it first, so that the driver can tell whether it sees the same folder; the driver writes
-it when it starts and when it ends. A driver that finds itself started already was lost with its worker and is not begun
-again.
+it when it starts and when it ends. A driver that finds itself started already was lost with its worker: it resumes the
+run, a few times at most.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import dask
 
 from pipeline.run import DRIVER
-from transforms.schema import flag, moment, optional, read_record, record, text
+from transforms.schema import flag, moment, optional, read_record, record, text, whole
 from transforms.storage import (
     StorageOptions,
     display,
@@ -30,6 +30,7 @@ from transforms.storage import (
 SUBMITTED, RUNNING = "submitted", "running"
 FINISHED, FAILED, CANCELLED, CUT_OFF = "finished", "failed", "cancelled", "cut off"
 ENDED = (FINISHED, FAILED, CANCELLED, CUT_OFF)
+MOST_STARTS = 4  # as often as Dask itself, by default, tries a task whose workers die
 
 
 def now() -> str:
@@ -45,6 +46,8 @@ _RECORD = record(
         "worker": optional(text()),
         "message": optional(text()),
         "usage": flag,
+        "starts": whole(),
+        "begun": flag,
     },
 )
 
@@ -58,11 +61,13 @@ class DriverRecord:
     key: str  # of the Dask task
     submitted: str
     state: str = SUBMITTED
-    started: str | None = None
+    started: str | None = None  # the first time
     ended: str | None = None
     worker: str | None = None  # its name and address
     message: str | None = None  # why it failed
     usage: bool = False  # and whether the user can mend that
+    starts: int = 0  # more than one: it was lost with its worker
+    begun: bool = False  # the run folder holds what this run made
 
     @property
     def seconds(self) -> float:
@@ -80,6 +85,23 @@ class DriverRecord:
         """What to do about a run that was cut off."""
         how = "run the same command again" if self.command == "pipeline" else "continue with --resume"
         return f"What is done is kept: {how}"
+
+    @property
+    def lost(self) -> str:
+        """What to say of a driver that is gone for good."""
+        where = f" {self.worker}" if self.worker else ""
+        times = f", as it was {self.starts - 1} times before" if self.starts > 1 else ""
+        return f"the driver was lost with its worker{where}{times}. Was it killed, or out of memory? {self.again}"
+
+    def started_again(self, lost: str | None) -> str:
+        """What to say of a driver that was lost, with that worker, and goes on."""
+        where = f" {lost}" if lost else ""
+        start = f"start {self.starts} of {MOST_STARTS}"
+        return f"the driver was lost with its worker{where}: it goes on at {self.worker} ({start})"
+
+    def start(self, worker: str) -> DriverRecord:
+        started = self.started or now()
+        return replace(self, state=RUNNING, started=started, ended=None, worker=worker, starts=self.starts + 1)
 
     def end(self, state: str, message: str | None, *, usage: bool = False) -> DriverRecord:
         return replace(self, state=state, ended=now(), message=message, usage=usage)

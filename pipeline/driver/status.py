@@ -7,8 +7,17 @@ from typing import Any
 
 from pipeline.cluster import open_scheduler
 from pipeline.display import relative_gap
-from pipeline.driver.record import CUT_OFF, FINISHED, RUNNING, SUBMITTED, DriverRecord, RunFolder, is_trusted
-from pipeline.driver.submission import SILENCE_SECONDS, ask_summary, is_stranded, standing
+from pipeline.driver.record import (
+    CUT_OFF,
+    FINISHED,
+    MOST_STARTS,
+    RUNNING,
+    SUBMITTED,
+    DriverRecord,
+    RunFolder,
+    is_trusted,
+)
+from pipeline.driver.submission import SILENCE_SECONDS, ask_summary, standing
 from pipeline.run import read_path
 from pipeline.run_record import read_run_record
 from pipeline.stored import CLAIM, PATH, RUN_JSON
@@ -27,7 +36,8 @@ def read_status(folder: RunFolder, scheduler: str | None = None, tls: TlsFiles |
     if record is None:
         return status | _without_driver(folder, status)
     status |= {
-        name: getattr(record, name) for name in ("command", "scheduler", "worker", "submitted", "started", "ended")
+        name: getattr(record, name)
+        for name in ("command", "scheduler", "worker", "submitted", "started", "ended", "starts")
     }
     if record.over:
         # A run may have been finished later, by a driver in a terminal's process.
@@ -59,6 +69,15 @@ def _from_files(folder: RunFolder) -> Status:
     return status
 
 
+def kept_line(folder: RunFolder, command: str) -> str:
+    """What a run keeps that was interrupted, and how to go on with it."""
+    status = _from_files(folder)
+    how = "continue with --resume" if command == "fit" and status["done"] else "run the same command again"
+    if not status["done"]:
+        return f"no λ is done yet: {how}"
+    return f"{status['done']} of {status['lambdas']} λ are kept in {folder.shown}: {how}"
+
+
 def _without_driver(folder: RunFolder, status: Status) -> Status:
     """The state of a run whose driver was a terminal's process."""
     if status["complete"]:
@@ -83,10 +102,13 @@ def _from_driver(folder: RunFolder, record: DriverRecord, scheduler: str, tls: T
     try:
         with open_scheduler(scheduler, tls) as client:
             found = standing(client, record.key)
-            if found is None or not found.at_work or is_stranded(found, record):
+            if found is None or not found.at_work:
                 return _ended_unseen(folder, record)
             if found.silent > SILENCE_SECONDS:
-                return {"state": CUT_OFF, "message": f"{found.worker} has not been heard of for {found.silent:.0f} s"}
+                silence = f"{found.worker} has not been heard of for {found.silent:.0f} s"
+                return {"state": CUT_OFF, "message": f"{silence}: attach, and it goes on at another worker"}
+            if found.waits and record.starts:
+                return {"state": record.state, "message": "lost with its worker: it goes on when there is one for it"}
             return {"state": record.state} | _now(client, record.key, found.worker)
     except (UserError, *UNREACHABLE):
         return _without_scheduler(folder, record, f"the scheduler at {scheduler} does not answer")
@@ -141,7 +163,9 @@ def status_lines(status: Status) -> list[str]:
         lines.append(f"  since {status['started']}" + (f", until {status['ended']}" if status.get("ended") else ""))
     if status.get("worker"):
         at = f", scheduler {status['scheduler']}" if status.get("scheduler") else ""
-        lines.append(f"  driver: {status['worker']}{at}")
+        starts = status.get("starts", 0)
+        times = f", start {starts} of {MOST_STARTS}: it was lost with its worker" if starts > 1 else ""
+        lines.append(f"  driver: {status['worker']}{at}{times}")
     return lines
 
 

@@ -6,6 +6,7 @@ goes, and a second driver of the same run out.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from pipeline.driver.record import (
     CANCELLED,
     CUT_OFF,
     FAILED,
-    RUNNING,
     SUBMITTED,
     DriverRecord,
     RunFolder,
@@ -29,7 +29,7 @@ from pipeline.driver.record import (
 from pipeline.driver.task import LIMIT_SECONDS, Job, cancel_driver, drive, driver_summary, published, unpublish
 from transforms import OutputExists, UserError
 from transforms.errors import ClusterLost
-from transforms.liveness import scheduler_answers
+from transforms.liveness import ask_workers, chosen_workers, scheduler_answers
 from transforms.storage import redact
 
 SCHEDULER_SECONDS = 5.0  # for one question to the scheduler
@@ -56,6 +56,11 @@ class Standing:
     @property
     def started(self) -> bool:
         return self.state == "processing"
+
+    @property
+    def waits(self) -> bool:
+        """Is there no worker for it?"""
+        return self.state in NOT_STARTED
 
 
 def kept_events(client: Client, topic: str) -> tuple[tuple[float, dict[str, Any]], ...]:
@@ -100,8 +105,10 @@ def submit_driver(
 def _submit(client: Client, job: Job, folder: RunFolder, record: DriverRecord) -> Future:
     folder.write(record)
     try:
-        # A driver that died is not begun anew: see drive. `retries` is about tasks that raise, which it does not.
-        future = client.submit(drive, job, folder, key=record.key, pure=False, retries=0, priority=PRIORITY)
+        # It begins on a worker that answers, but may go on anywhere. `retries` is about tasks that raise: it does not.
+        chosen = chosen_workers()
+        where = {"workers": chosen, "allow_other_workers": True} if chosen else {}
+        future = client.submit(drive, job, folder, key=record.key, pure=False, retries=0, priority=PRIORITY, **where)
         with scheduler_answers(client):
             client.publish_dataset(future, name=folder.name, override=True, callback_timeout=LIMIT_SECONDS)
     except BaseException as error:
@@ -116,7 +123,7 @@ def _lock(client: Client, folder: RunFolder, key: str) -> None:
     while not _publish(client, folder, key):
         other = published(client, folder)
         if isinstance(other, Future):
-            if _is_at_work(client, folder, other.key):
+            if _is_at_work(client, other.key):
                 raise OutputExists(
                     f"{folder.shown}: a run is at work on it: attach with `dask-submit attach {folder.shown}`"
                 )
@@ -136,15 +143,28 @@ def _publish(client: Client, folder: RunFolder, key: str) -> bool:
     return True
 
 
-def _is_at_work(client: Client, folder: RunFolder, key: str) -> bool:
+def _is_at_work(client: Client, key: str) -> bool:
     with scheduler_answers(client):
         found = standing(client, key)
-    return found is not None and found.at_work and not is_stranded(found, folder.read())
+    return found is not None and found.at_work
 
 
-def is_stranded(found: Standing, record: DriverRecord | None) -> bool:
-    """Its worker is gone and there is no other: a driver that had begun and waits for a worker."""
-    return found.state in NOT_STARTED and record is not None and record.state == RUNNING
+def move_driver(client: Client, key: str, worker: str) -> bool:
+    """Have a driver started again elsewhere if its worker does not answer. False: there is no other that does."""
+    answers, _ = ask_workers(client, os.getpid, patience=ANSWER_SECONDS)
+    others = [address for address in answers if address != worker]
+    if worker in answers or not others:
+        return worker in answers
+
+    def reschedule(dask_scheduler: Any) -> None:
+        task = dask_scheduler.tasks.get(key)
+        if task is None or task.processing_on is None or task.processing_on.address != worker:
+            return  # it has moved, or ended, meanwhile
+        task.worker_restrictions, task.loose_restrictions = set(others), True
+        dask_scheduler.stream_handlers["reschedule"](key=key, worker=worker, stimulus_id="dglmnet-move-driver")
+
+    client.run_on_scheduler(reschedule, callback_timeout=SCHEDULER_SECONDS)
+    return True
 
 
 def find_future(client: Client, folder: RunFolder, record: DriverRecord) -> Future | None:
@@ -153,10 +173,10 @@ def find_future(client: Client, folder: RunFolder, record: DriverRecord) -> Futu
     return found if isinstance(found, Future) and found.key == record.key else None
 
 
-def ask_summary(client: Client, key: str, worker: str) -> tuple[int, list[dict[str, Any]]] | None:
+def ask_summary(client: Client, key: str, worker: str) -> tuple[tuple[int, int], list[dict[str, Any]]] | None:
     """How far the driver is, from itself; None if it has not begun or is over."""
     answers = client.run(driver_summary, key, workers=[worker], callback_timeout=ANSWER_SECONDS)
-    answer: tuple[int, list[dict[str, Any]]] | None = answers.get(worker)
+    answer: tuple[tuple[int, int], list[dict[str, Any]]] | None = answers.get(worker)
     return answer
 
 
@@ -170,9 +190,10 @@ def ask_to_cancel(client: Client, folder: RunFolder, record: DriverRecord) -> bo
         if answers.get(found.worker):
             return True
     latest = folder.read()
-    if latest is None or latest.key != record.key or latest.state != SUBMITTED:
+    if latest is None or latest.key != record.key or not (found.waits or latest.state == SUBMITTED):
         return False
-    folder.write(latest.end(CANCELLED, "cancelled before it began"))  # a driver that begins now finds this, and ends
+    # A driver that starts now finds this, and ends.
+    folder.write(latest.end(CANCELLED, "cancelled while it waited for a worker"))
     forget(client, folder, record)
     return True
 
@@ -188,7 +209,7 @@ def give_up(client: Client, folder: RunFolder, record: DriverRecord, message: st
     ended = record.end(CUT_OFF, message)
     folder.write(ended)
     with suppress(ClusterLost):
-        unpublish(client, folder)
+        forget(client, folder, record)
     return ended
 
 

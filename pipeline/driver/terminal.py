@@ -9,16 +9,18 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import click
 from distributed import Client, Future
 
-from pipeline.commands.shared import OUTPUT, Terminated
+from pipeline.commands.shared import OUTPUT, Interrupted, Terminated
 from pipeline.display import SilentDisplay, open_display
 from pipeline.driver.follow import Follower
 from pipeline.driver.record import CANCELLED, CUT_OFF, FINISHED, DriverRecord, RunFolder
+from pipeline.driver.status import kept_line
 from pipeline.driver.submission import ANSWER_SECONDS, ask_to_cancel, forget, standing
 from pipeline.driver.task import Outcome
 from transforms import UserError
@@ -39,6 +41,19 @@ class DriverFailed(click.ClickException):
 
     def show(self, file: object = None) -> None:
         click.echo(f"dask-submit: error: {OUTPUT.scrub(' '.join(self.message.split()))}", err=True)
+
+
+@contextmanager
+def interrupts_told(output: str, storage_options: dict[str, Any] | None, command: str) -> Iterator[None]:
+    """An interrupt in here says what the run keeps, and how to go on with it, wherever its driver is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        try:
+            kept = f": {kept_line(RunFolder.of(output, storage_options), command)}"
+        except (UserError, OSError):  # a run that cannot be read is not what the user asked about
+            kept = ""
+        raise Interrupted(f"interrupted{kept}") from None
 
 
 def stay(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import http.server
 import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 
@@ -136,3 +138,14 @@ def test_scheduler_that_is_there_is_not_probed(process_client: Client, monkeypat
     monkeypatch.setattr("pipeline.reach.LIMIT_SECONDS", 60)
     monkeypatch.setattr("pipeline.reach._probe", lambda *args: pytest.fail("it would only fill the scheduler's log"))
     reach_scheduler(process_client.scheduler.address, Security())
+
+
+@pytest.mark.parametrize("kind", ["threads", "of a call"])
+def test_nothing_of_them_stays_in_memory(kind: str) -> None:
+    """A call that makes a cluster of its own may be made again and again."""
+    with EMBEDDED[kind]() as client:
+        kept = [weakref.ref(client.cluster.scheduler), *map(weakref.ref, client.cluster.workers.values())]
+        assert client.submit(int, 3).result() == 3
+    del client
+    gc.collect()
+    assert not any(one() for one in kept)

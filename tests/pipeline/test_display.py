@@ -191,7 +191,7 @@ def test_a_new_event_is_a_class_that_travels_to_every_display() -> None:
             told.append(event)
 
     sent: list[dict[str, Any]] = []
-    driver = EventDisplay(lambda message: sent.append(json.loads(json.dumps(message))), lambda: None)
+    driver = EventDisplay(lambda message: sent.append(json.loads(json.dumps(message))), lambda event: None)
     for display in (driver, LogDisplay(), TerminalDisplay(Console(file=io.StringIO())), SilentDisplay()):
         display.tell(Warmed(21))
     for message in (*sent, *driver.summary()[1]):

@@ -25,16 +25,26 @@ from distributed import Client
 
 from pipeline import PathOptions
 from pipeline import cluster as pipeline_cluster
-from pipeline.commands.fit import fit_job
+from pipeline.commands.fit import driver_job
 from pipeline.commands.shared import Terminated
 from pipeline.display import SilentDisplay
-from pipeline.driver.events import EventDisplay, Replay
+from pipeline.driver.events import EventDisplay, Replay, topic
 from pipeline.driver.follow import Follower
 from pipeline.driver.launch import runs_on_cluster
-from pipeline.driver.record import CANCELLED, CUT_OFF, DriverRecord, RunFolder, is_trusted, now
+from pipeline.driver.record import (
+    CANCELLED,
+    CUT_OFF,
+    FINISHED,
+    MOST_STARTS,
+    RUNNING,
+    DriverRecord,
+    RunFolder,
+    is_trusted,
+    now,
+)
 from pipeline.driver.status import read_status, status_lines
-from pipeline.driver.submission import standing, submit_driver
-from pipeline.driver.task import Job, Outcome
+from pipeline.driver.submission import kept_events, standing, submit_driver
+from pipeline.driver.task import Job, Outcome, drive
 from pipeline.driver.terminal import cancel, choose
 from pipeline.events import Event
 from pipeline.placement import Placement, WorkerInfo
@@ -91,7 +101,7 @@ def start(
     options = {"algorithm": "paper", "options": SolverOptions.paper(tol=1e-13, max_rounds=2000)}
     arguments = options | {"path": PathOptions(length), "resume": resume, "overwrite": False}
     where = {"dataset": dataset, "output": folder.url, "storage_options": folder.storage}
-    record, future = submit_driver(cluster.client, Job("fit", fit_job, where | arguments), folder, cluster.address)
+    record, future = submit_driver(cluster.client, driver_job(where | arguments), folder, cluster.address)
     return Follower(cluster.client, folder, record, future)
 
 
@@ -228,6 +238,7 @@ def test_interrupted_script_cancels_the_run(cluster: HandMade, dataset: str, tmp
     terminal.send_signal(signal.SIGINT)
     _, errors = terminal.communicate(timeout=60)
     assert terminal.returncode == 130, errors
+    assert re.search(r"error: interrupted: \d+ of 20 λ are kept in .*: continue with --resume\n$", errors)
     assert record_of(run).state == CANCELLED
     assert not (run / "claim.json").exists()
     soon(lambda: not actors(cluster.client))
@@ -290,27 +301,44 @@ def _read_until(master: int, text: str, seconds: float = 30) -> str:
     raise AssertionError(f"{text!r} is not in {seen[-500:]!r}")
 
 
-def test_lost_driver_is_told_and_its_run_resumed(dataset: str, tmp_path: Path) -> None:
-    cluster = HandMade(tmp_path)
-    try:
-        workers = {name: cluster.worker(name) for name in ("a", "b")}
-        run = tmp_path / "run"
-        follower = start(cluster, dataset, run, 7)
-        soon((run / "path.parquet").exists)
-        _kill(workers[str(record_of(run).worker).split()[0]])
-        _is_cut_off(follower, run)  # another worker is there: Dask begins the task again, which sees that
-        outcome = start(cluster, dataset, run, 7, resume=True).follow(SilentDisplay(), seconds=90)
-        assert outcome == Outcome("finished")
-        assert pq.read_table(run / "path.parquet").num_rows == 7
-        alone = start(cluster, dataset, tmp_path / "alone", 20)
-        soon((tmp_path / "alone" / "path.parquet").exists)
-        _kill(next(worker for worker in workers.values() if worker.poll() is None))
-        _is_cut_off(alone, tmp_path / "alone")  # and here there is none
-    finally:
-        cluster.close()
-    status = read_status(RunFolder.of(str(tmp_path / "alone"), None))
-    assert status["state"] == CUT_OFF
-    assert status["done"] >= 1
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (RUNNING, CUT_OFF, r"lost with its worker z at tcp:.*, as it was 3 times before\..* --resume"),
+        (FINISHED, FINISHED, ""),  # the worker went with the result
+    ],
+)
+def test_driver_is_started_again_a_few_times_only_and_not_when_it_is_over(
+    cluster: HandMade, dataset: str, tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    folder, where = RunFolder.of(str(tmp_path / "run"), None), "z at tcp://127.0.0.1:1"
+    key = f"driver-{before}"
+    folder.write(DriverRecord("fit", cluster.address, key, now(), before, now(), worker=where, starts=MOST_STARTS))
+    job = driver_job({"dataset": dataset, "output": folder.url, "storage_options": None})
+    outcome = cluster.client.submit(drive, job, folder, key=key, pure=False).result()
+    assert outcome.state == after
+    assert re.search(message, outcome.message or "")
+    assert (record_of(tmp_path / "run").state, record_of(tmp_path / "run").starts) == (after, MOST_STARTS)
+
+
+def test_start_that_was_given_up_leaves_the_run_to_the_later_one(cluster: HandMade, tmp_path: Path) -> None:
+    """As when a worker that was stopped comes back: its driver ends without a word."""
+    folder = RunFolder.of(str(tmp_path / "run"), None)
+
+    def fail_after_another_started(folder: RunFolder, **rest: Any) -> None:
+        record = folder.read()
+        assert record is not None
+        folder.write(record.start("b at tcp://127.0.0.1:1"))
+        raise ZeroDivisionError
+
+    job = Job("fit", fail_after_another_started, {"folder": folder})
+    record, future = submit_driver(cluster.client, job, folder, cluster.address)
+    assert future.result().state == "failed"
+    later = record_of(tmp_path / "run")
+    assert (later.key, later.state, later.starts, later.worker) == (record.key, RUNNING, 2, "b at tcp://127.0.0.1:1")
+    assert folder.name in cluster.client.list_datasets()
+    assert [event["call"] for _, event in kept_events(cluster.client, topic(record.key))] == []
+    cluster.client.unpublish_dataset(folder.name)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -319,7 +347,7 @@ def test_driver_whose_scheduler_goes_is_cut_off_and_its_worker_ends(dataset: str
     try:
         worker = cluster.worker("a")
         run = tmp_path / "run"
-        start(cluster, dataset, run, 20).close()
+        start(cluster, dataset, run, 9).close()
         soon((run / "path.parquet").exists)
         cluster.processes["scheduler"].send_signal(how)
         worker.wait(timeout=100)
@@ -329,19 +357,15 @@ def test_driver_whose_scheduler_goes_is_cut_off_and_its_worker_ends(dataset: str
     assert record.state == CUT_OFF, record
     assert "continue with --resume" in str(record.message)
     assert not (run / "claim.json").exists()
-
-
-def _kill(worker: subprocess.Popen[bytes]) -> None:
-    worker.kill()
-    worker.wait()
-
-
-def _is_cut_off(follower: Follower, run: Path) -> None:
-    outcome = follower.follow(SilentDisplay(), seconds=30)
-    assert outcome is not None
-    assert outcome.state == CUT_OFF
-    assert re.search(r"lost with its worker \w at tcp.*--resume", str(outcome.message))
-    assert read_status(RunFolder.of(str(run), None))["state"] == CUT_OFF
+    (tmp_path / "another").mkdir()
+    another = HandMade(tmp_path / "another")
+    try:
+        another.worker("a")
+        outcome = start(another, dataset, run, 9, resume=True).follow(SilentDisplay(), seconds=90)
+    finally:
+        another.close()
+    assert outcome == Outcome("finished")
+    assert pq.read_table(run / "path.parquet").num_rows == 9
 
 
 def test_status_without_a_scheduler_is_told_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +448,7 @@ def test_interrupt_means_what_the_user_says(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_events_carry_every_call_and_their_summary_what_matters() -> None:
     events: list[dict[str, Any]] = []
-    display = EventDisplay(lambda event: events.append(json.loads(json.dumps(event))), lambda: None)
+    display = EventDisplay(lambda event: events.append(json.loads(json.dumps(event))), lambda event: None)
     worker = WorkerInfo("a", "tcp://127.0.0.1:1", 1, 0, 0, "host")
     first, second = (RoundRecord(0, 2.0, k, np.float64(9.0), 0.1, 1.0, 3, 0.5, 0.1, None) for k in (1, 2))
     three = Coefficients(np.arange(3), np.ones(3))

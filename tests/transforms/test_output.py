@@ -23,7 +23,8 @@ from distributed import Client
 from tests.reference import files_of, random_text, read_back, read_text
 from transforms import DatasetError, OutputExists, UserError, check_dataset, claim, convert_libsvm, open_dataset
 from transforms import convert as convert_module
-from transforms.claim import ClaimKeeper
+from transforms.claim import ClaimKeeper, Start, claims_of
+from transforms.errors import ClaimHeld, ClaimLost
 from transforms.inputs import cut_blocks
 from transforms.storage import StorageOptions
 
@@ -220,6 +221,33 @@ def test_only_one_of_two_newcomers_gets_the_claim(out: Path) -> None:
     second.take(takeover=False)
     second.release()
     assert not Path(path).exists()
+
+
+def test_later_start_of_the_same_work_takes_the_claim_and_an_earlier_one_never_gets_it_back(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier one may live, unheard of: its process exists, and refreshes the claim."""
+    monkeypatch.setattr(claim, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(claim, "NOTICE_SECONDS", 0.5)
+    monkeypatch.setattr(claim, "PATIENCE_SECONDS", 1.0)
+    out.mkdir()
+
+    def keeper(work: str, number: int) -> ClaimKeeper:
+        with claims_of(Start(work, number)):
+            return ClaimKeeper(str(out), StorageOptions(), str(out / "claim.json"))
+
+    first, second = keeper("run", 1), keeper("run", 2)
+    first.take(takeover=True)
+    second.take(takeover=True)
+    with pytest.raises(ClaimLost):
+        first.claim.check(first._fs)
+    first.release()
+    for other in (keeper("run", 1), keeper("run", 2), keeper("another", 3)):
+        with pytest.raises(ClaimHeld):
+            other.take(takeover=True)
+    second.claim.check(second._fs)
+    second.release()
+    assert not (out / "claim.json").exists()
 
 
 def test_a_claim_that_was_lost_stops_every_later_write(out: Path) -> None:
