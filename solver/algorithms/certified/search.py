@@ -63,7 +63,7 @@ def solve_path(
         if is_done:
             continue
         yield solution
-        if on_state is not None and lambdas[k] < null.lambda_max:
+        if on_state is not None and lambdas[k] < null.lambda_max and k + 1 < len(lambdas):
             on_state(k + 1, search.state)
 
 
