@@ -90,7 +90,8 @@ def _take_up(
     if state.earlier is not None and state.earlier[0] <= solved[-1][0]:
         raise StateMismatch("the λ to extrapolate from must be above the last one")
     solved = [*([] if state.earlier is None else [state.earlier]), solved[-1]]
-    search = CertifiedSearch(blocks, problem, options, solved=solved, budget=state.budget)
+    before = (state.budget, state.threads)
+    search = CertifiedSearch(blocks, problem, options, solved=solved, before=before)
     search.restore(state)
     return search, done
 
@@ -111,7 +112,7 @@ class CertifiedSearch:
 
     beta: where to begin. last_lambda: the λ that it solves; λmax when β = 0. With 0 there are no stepping stones.
     solved: λ and β of the last two λ, at most, which take the place of both.
-    budget: bytes of the store before the path was cut.
+    before: bytes of the store and number of threads before the path was cut. They stay unless options say otherwise.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class CertifiedSearch:
         *,
         last_lambda: float = 0.0,
         solved: Sequence[tuple[float, Coefficients]] = (),
-        budget: int | None = None,
+        before: tuple[int, int] | None = None,
     ) -> None:
         self._blocks, self._problem, self._options = blocks, problem, options
         self._free = free_coordinates(blocks, problem)
@@ -133,8 +134,10 @@ class CertifiedSearch:
         self._swept_at: Float64 | None = None  # the margins whose slopes the blocks hold
         # A column of unknown size counts as the largest possible one: an index and a value for every example.
         self._column_bytes = np.full(problem.coordinates, 8 * problem.examples.n, np.int64)
-        self._budget = _store_budget(options, budget)
-        self._store = Store(problem.examples.n, problem.coordinates, self._budget, Threads(options.threads))
+        self._budget = _store_budget(options, before and before[0])
+        # Sums are cut by the number of threads.
+        self._threads = Threads(options.threads or (before and before[1]))
+        self._store = Store(problem.examples.n, problem.coordinates, self._budget, self._threads)
         self._was_cut = False  # did the budget cut the last working set down?
         self._exceeded_budget = self._budget == 0  # did the last λ need split rounds?
         self._store_unpenalised_columns()
@@ -144,6 +147,7 @@ class CertifiedSearch:
         earlier = self._last_solutions[0] if len(self._last_solutions) == 2 else None
         return SearchState(
             self._budget,
+            self._threads.count,
             self._exceeded_budget,
             self._column_bytes[self._beta.position],
             self._store.position,

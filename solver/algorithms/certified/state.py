@@ -17,12 +17,15 @@ from solver.algorithms.certified.store import Gram
 from solver.arrays import Coefficients, Float64, Int64
 from solver.path import StateMismatch, StateVectors
 
+MOST_THREADS = 4096  # no machine has as many
+
 
 @dataclass(frozen=True)
 class SearchState:
     """A search between two λ.
 
-    budget: bytes of the store. exceeded_budget: did the last λ need split rounds?
+    budget: bytes of the store. threads: parts that sums are cut into.
+    exceeded_budget: did the last λ need split rounds?
     earlier: λ and β before the last solution, to extrapolate from.
     dual_margins: where the blocks' slopes belong to, if they hold any.
     stored: the features whose columns are in the store. support_bytes: the sizes of the columns of β.
@@ -30,6 +33,7 @@ class SearchState:
     """
 
     budget: int
+    threads: int
     exceeded_budget: bool
     support_bytes: Int64 = field(repr=False)
     stored: Int64 = field(repr=False)
@@ -40,7 +44,7 @@ class SearchState:
 
     def vectors(self) -> StateVectors:
         found = {
-            "budget": np.array([self.budget, self.exceeded_budget], np.float64),
+            "settings": np.array([self.budget, self.threads, self.exceeded_budget], np.float64),
             "support_bytes": self.support_bytes.astype(np.float64),
             "stored": self.stored.astype(np.float64),
         }
@@ -58,9 +62,12 @@ class SearchState:
     def from_vectors(cls, found: StateVectors, *, n: int, coordinates: int, support: int) -> SearchState:
         """StateMismatch where vectors are missing, or do not fit the problem."""
         read = _Reader(found, coordinates)
-        budget, exceeded_budget = read.counts("budget", 2).tolist()
+        budget, threads, exceeded_budget = read.counts("settings", 3).tolist()
+        if not 1 <= threads <= MOST_THREADS:
+            raise StateMismatch(f"settings must have 1 to {MOST_THREADS} threads")
         return cls(
             budget,
+            threads,
             bool(exceeded_budget),
             read.counts("support_bytes", support),
             read.positions("stored"),

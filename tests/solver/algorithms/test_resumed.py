@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -28,6 +28,7 @@ from solver import (
     solve_path,
     with_intercept,
 )
+from solver.algorithms.certified import store
 from solver.path import StateMismatch
 
 FEATURES, EXAMPLES = 150, 240
@@ -132,6 +133,20 @@ def test_any_number_of_threads_gives_the_same_within_the_tolerance(threads: int)
         assert a.objective == pytest.approx(b.objective, rel=1e-6)
 
 
+def test_a_path_resumed_on_other_cores_ends_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed search cuts its sums as before, unless a number of threads is asked for."""
+    monkeypatch.setattr(store, "STORE", replace(store.STORE, entries_per_thread=1))
+    case = Case(options=DefaultOptions(threads=3))
+    whole = case.solve()
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
+    case.options = DefaultOptions()
+    assert case.solve()[-1].beta.value.tolist() != whole[-1].beta.value.tolist()
+    case = replace(case, options=DefaultOptions(threads=3))
+    case.solve()
+    case.options = DefaultOptions()
+    assert_same(case.solve(case.start(whole, 4)), whole[4:])
+
+
 def test_a_state_that_does_not_fit_is_refused() -> None:
     case = Case()
     whole = case.solve()
@@ -143,7 +158,7 @@ def test_a_state_that_does_not_fit_is_refused() -> None:
         "stored": np.array([3.0, 2.0]),
         "gram_at": np.array([0.0, 1e9]),
         "gram_w": np.full(EXAMPLES, np.nan),
-        "budget": np.array([-1.0, 0.0]),
+        "settings": np.array([0.0, 0.0, 0.0]),
         "earlier": np.array([1.0]),
     }
     for name, vector in wrong.items():
