@@ -126,7 +126,8 @@ def test_a_state_of_another_problem_is_refused_in_one_line(client: Client, datas
 def test_any_number_of_workers_gives_the_same(dataset: Dataset, tmp_path: Path) -> None:
     """By default to the last bit, whatever the blocks are. With the paper's algorithm, of which they are a part, up to
     the order in which workers' sums are added."""
-    found, paper = [], []
+    found: list[dict[str, Any]] = []
+    paper: list[dict[str, Any]] = []
     for workers in (1, 2, 5):
         quiet = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
         with Client(

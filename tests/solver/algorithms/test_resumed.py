@@ -29,6 +29,7 @@ from solver import (
     with_intercept,
 )
 from solver.algorithms.certified import store
+from solver.algorithms.certified.tuning import STORE
 from solver.path import StateMismatch
 
 FEATURES, EXAMPLES = 150, 240
@@ -135,7 +136,7 @@ def test_any_number_of_threads_gives_the_same_within_the_tolerance(threads: int)
 
 def test_a_path_resumed_on_other_cores_ends_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed search cuts its sums as before, unless a number of threads is asked for."""
-    monkeypatch.setattr(store, "STORE", replace(store.STORE, entries_per_thread=1))
+    monkeypatch.setattr(store, "STORE", replace(STORE, entries_per_thread=1))
     case = Case(options=DefaultOptions(threads=3))
     whole = case.solve()
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
