@@ -19,6 +19,7 @@ from pipeline.placement import check_driver, list_workers, make_groups
 from pipeline.resident import ExampleOptions
 from pipeline.run import Run, open_run
 from pipeline.run_record import RunRecord
+from pipeline.stored import STATE, WITHOUT_STATE
 from solver import (
     Algorithm,
     PathStart,
@@ -35,6 +36,7 @@ from solver import (
 from solver.free import NoMinimum
 from solver.losses import find_loss
 from solver.options import option
+from solver.path import StateMismatch
 from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
 
@@ -152,7 +154,7 @@ def fit_path(
         )
         run.settle(blocks=groups)
         _solve(run, resident, opened, how, asked, watcher)
-        run.settle(complete=True, seconds=dict(run.record.seconds) | {"fit": perf_counter() - started})
+        run.finish(dict(run.record.seconds) | {"fit": perf_counter() - started})
     return run
 
 
@@ -173,12 +175,16 @@ def _solve(run: Run, blocks: DaskBlocks, dataset: Dataset, how: ExampleOptions, 
         run.add_round(record)
         watcher.round(record)
 
-    start = PathStart(run.done, tuple(run.last_betas(features, problem)))
-    for solution in solve_path(blocks, problem, lambdas, asked.options, null=null, start=start, on_round=on_round):
-        run.add_solution(solution, features)
-        watcher.solution(solution)
-        if solution.lambda_index + 1 < len(lambdas):
-            blocks.rebalance()
+    start = PathStart(run.done, tuple(run.betas(features, problem)), run.state, run.state_done)
+    hooks: dict[str, Any] = {"on_round": on_round, "on_state": run.add_state}
+    try:
+        for solution in solve_path(blocks, problem, lambdas, asked.options, null=null, start=start, **hooks):
+            run.add_solution(solution, features)
+            watcher.solution(solution)
+            if solution.lambda_index + 1 < len(lambdas):
+                blocks.rebalance()
+    except StateMismatch as error:
+        raise UserError(f"{run.url}/{STATE}: damaged ({error}): {WITHOUT_STATE}") from None
 
 
 def _grid(path: PathOptions, largest: float) -> list[float]:

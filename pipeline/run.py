@@ -1,14 +1,17 @@
 """The run folder: run.json, path.parquet, coefficients.parquet, trace.parquet. Parquet and JSON, never pickle.
 
 A run can be cut off at any moment. After each λ the files are written anew, each whole or not at all, and path.parquet
-last: it says how many λ are done, and what other files hold beyond that is passed over.
+last: it says how many λ are done, and what other files hold beyond that is passed over. While a run is at work there is
+also state.parquet: what the algorithm carries from one λ to the next, written now and then, after path.parquet. A run
+that is resumed goes back to it.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -24,10 +27,13 @@ from pipeline.stored import (
     PATH_SCHEMA,
     REPORT,
     RUN_JSON,
+    STATE,
+    STATE_SCHEMA,
     TRACE,
     TRACE_SCHEMA,
     Weights,
     read_path_rows,
+    read_state,
     read_trace,
     read_weights,
 )
@@ -49,6 +55,8 @@ from transforms.storage import (
 from transforms.stores import is_leftover
 
 DRIVER = "driver.json"  # where the driver of the run was submitted (driver_record)
+LARGEST_STATE = 1 << 29  # bytes: what is larger is not stored
+STATE_SHARE = 0.05  # of the time that λ take, at most, goes into storing states
 DATA = "data"  # the data set of a run that converts its own; it may be there before the run
 
 
@@ -63,6 +71,9 @@ class Run:
     path: list[dict[str, Any]] = field(default_factory=list)
     coefficients: list[pa.Table] = field(default_factory=list)
     trace: list[dict[str, Any]] = field(default_factory=list)
+    state: Mapping[str, np.ndarray] | None = None  # that a run which is resumed goes back to
+    state_done: int = 0  # the λ that were done when a state was last stored
+    state_seconds: float = 0.0  # what storing it took
 
     @property
     def about(self) -> dict[str, Any]:
@@ -84,13 +95,29 @@ class Run:
         self.coefficients.append(_coefficient_table(solution, features))
         self._save()
 
-    def last_betas(self, features: np.ndarray, problem: Problem) -> list[Coefficients]:
-        """The solutions of the last two λ that are done, by position, the newest last; the intercept among them."""
+    def add_state(self, done: int, state: Callable[[], Mapping[str, np.ndarray]]) -> None:
+        """Store what the algorithm carries on, if the λ since the last time took much longer than storing it did."""
+        if sum(row["seconds"] for row in self.path[self.state_done :]) < self.state_seconds / STATE_SHARE:
+            return
+        began, vectors = perf_counter(), state()
+        if sum(vector.nbytes for vector in vectors.values()) <= LARGEST_STATE:
+            fs, path = open_storage(self.url, self.options)
+            self.keeper.claim.check(fs)
+            _write_table(fs, f"{path}/{STATE}", _state_table(done, vectors), compression="none")
+        self.state_done, self.state_seconds = done, perf_counter() - began
+
+    def finish(self, seconds: Mapping[str, float | None]) -> None:
+        """All λ are done."""
+        self.settle(complete=True, seconds=seconds)
+        fs, path = open_storage(self.url, self.options)
+        remove(fs, f"{path}/{STATE}")
+
+    def betas(self, features: np.ndarray, problem: Problem) -> list[Coefficients]:
+        """The solutions of the λ that are done, by position, the newest last; the intercept among them."""
         order = np.argsort(features, kind="stable")
-        rows = zip(self.path[-2:], self.coefficients[-2:], strict=True)
         return [
             with_intercept(problem, self._by_position(table, features, order), row["intercept"] or 0.0)
-            for row, table in rows
+            for row, table in zip(self.path, self.coefficients, strict=True)
         ]
 
     def _by_position(self, table: pa.Table, features: np.ndarray, order: np.ndarray) -> Coefficients:
@@ -172,7 +199,7 @@ def open_run(url: str, record: RunRecord, options: StorageOptions, *, resume: bo
         if exists and resume:
             _take_up(fs, path, run, where)
         else:
-            for name in (PATH, COEFFICIENTS, TRACE, REPORT):
+            for name in (PATH, COEFFICIENTS, TRACE, STATE, REPORT):
                 remove(fs, f"{path}/{name}")
             ClaimedRun(fs, path, keeper.claim).write(record)
     except BaseException:
@@ -193,7 +220,7 @@ def check_output(url: str, options: StorageOptions, *, resume: bool, overwrite: 
     if exists and not (resume or overwrite):
         raise OutputExists(f"{where}: a run is there already: continue it with --resume or replace it with --overwrite")
     # What is left of a run without run.json may be replaced; what is nobody's run may not.
-    replaced = (PATH, COEFFICIENTS, TRACE, REPORT) if overwrite else ()
+    replaced = (PATH, COEFFICIENTS, TRACE, STATE, REPORT) if overwrite else ()
     if not exists and set(_other_files(fs, path)).difference(replaced):
         raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
     return exists
@@ -225,6 +252,9 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     weights = read_weights(fs, path, run.path, stored.dataset.index_base)
     run.coefficients = [_table_of(weights, k) for k in range(run.done)]
     run.trace = read_trace(fs, path, run.done)
+    found = read_state(fs, path, run.done)
+    if found is not None:
+        run.state_done, run.state = found
 
 
 def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
@@ -266,10 +296,17 @@ def _coefficient_table(solution: Solution, features: np.ndarray) -> pa.Table:
     )
 
 
-def _write_table(fs: Any, path: str, table: pa.Table) -> None:
+def _state_table(done: int, vectors: Mapping[str, np.ndarray]) -> pa.Table:
+    ends = np.cumsum([0, *(vector.size for vector in vectors.values())])
+    values = pa.array(np.concatenate([np.empty(0), *vectors.values()]))
+    columns = [pa.array([done] * len(vectors), pa.int32()), pa.array(list(vectors))]
+    return pa.Table.from_arrays([*columns, pa.LargeListArray.from_arrays(ends, values)], schema=STATE_SCHEMA)
+
+
+def _write_table(fs: Any, path: str, table: pa.Table, compression: str = "zstd") -> None:
     """Whole or not at all."""
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
+    pq.write_table(table, buffer, compression=compression, write_page_checksum=True)
     replace_file(fs, path, buffer.getvalue())
 
 

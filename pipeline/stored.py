@@ -21,8 +21,10 @@ from transforms.validation import LARGEST_ID, refuse_nulls, refuse_other_columns
 
 T = TypeVar("T")
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
+STATE = "state.parquet"  # while a run is at work
 REPORT = "report.html"
 CLAIM = "claim.json"
+WITHOUT_STATE = "delete it to go on without, to a path that is the same within the tolerance"
 LARGEST_LAMBDA = 1e100  # float32 values and weights cannot make a λ that matters larger, nor smaller than its inverse
 LONGEST_SECONDS = 1e10  # 300 years
 
@@ -55,6 +57,7 @@ TRACE_SCHEMA = pa.schema(
         ("gap", pa.float64()),
     ]
 )
+STATE_SCHEMA = pa.schema([("done", pa.int32()), ("name", pa.string()), ("vector", pa.large_list(pa.float64()))])
 # Columns that earlier versions did not write, and those that an evaluation adds.
 _MAY_LACK = ("gap", "intercept", "line_search_seconds", "converged", "relative_decrease", "alpha")
 
@@ -136,6 +139,23 @@ def read_trace(fs: Any, path: str, done: int) -> list[dict[str, Any]]:
     return _read(fs, f"{path}/{TRACE}", TRACE_SCHEMA, rows)
 
 
+def read_state(fs: Any, path: str, done: int) -> tuple[int, dict[str, np.ndarray]] | None:
+    """state.parquet: after how many λ it was taken, and its vectors. None if there is none of the first `done` λ."""
+
+    def state(table: pa.Table) -> tuple[int, dict[str, np.ndarray]] | None:
+        counts, names = set(table["done"].to_pylist()), table["name"].to_pylist()
+        if len(counts) != 1 or len(set(names)) != len(names) or min(counts) < 1:
+            raise Mismatch("done must be one number above 0, and each name must be there once")
+        vectors = (row.values.to_numpy() for chunk in table["vector"].chunks for row in chunk)
+        return (min(counts), dict(zip(names, vectors, strict=True))) if min(counts) <= done else None
+
+    with explained(display(fs, path)):
+        fs.invalidate_cache()
+        if not fs.exists(f"{path}/{STATE}"):
+            return None
+    return _read(fs, f"{path}/{STATE}", STATE_SCHEMA, state, remedy=WITHOUT_STATE)
+
+
 def _refuse_negative(table: pa.Table, names: Sequence[str]) -> None:
     for name in names:
         values = table[name].drop_null().to_numpy()
@@ -145,7 +165,14 @@ def _refuse_negative(table: pa.Table, names: Sequence[str]) -> None:
             raise Mismatch(f"{name} must be at most {LONGEST_SECONDS:g}")
 
 
-def _read(fs: Any, path: str, schema: pa.Schema, take: Callable[[pa.Table], T], others: Sequence[pa.Field] = ()) -> T:
+def _read(
+    fs: Any,
+    path: str,
+    schema: pa.Schema,
+    take: Callable[[pa.Table], T],
+    others: Sequence[pa.Field] = (),
+    remedy: str = "fit again",
+) -> T:
     """What `take` makes of a table of this schema; UserError if the file is missing or damaged."""
     where = display(fs, path)
     try:
@@ -157,7 +184,7 @@ def _read(fs: Any, path: str, schema: pa.Schema, take: Callable[[pa.Table], T], 
             f"{where}: missing: no λ is done yet, or the run is damaged: continue it or fit again"
         ) from None
     except UNREADABLE as error:
-        raise UserError(f"{where}: damaged ({one_line(error)}): fit again") from None
+        raise UserError(f"{where}: damaged ({one_line(error)}): {remedy}") from None
 
 
 def _shaped(table: pa.Table, schema: pa.Schema, others: Sequence[pa.Field]) -> pa.Table:

@@ -1,16 +1,18 @@
 """The regularisation path (Algorithm 5): λmax from the data, then falling λ, each begun at the last solution.
 
-A path can be cut after any λ and taken up again from the coefficients stored there. Margins are rebuilt from
-the coefficients at the beginning of every λ, whether the run was cut or not, so both end the same.
+A path can be cut after any λ and taken up again from the coefficients stored there. Margins are rebuilt from the
+coefficients at the beginning of every λ, whether the run was cut or not. An algorithm that carries more from λ to λ
+gives it out as its state, to be stored as well. So both end the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from solver.arrays import Coefficients
+from solver.arrays import Coefficients, Float64
 from solver.start import NullModel
 
 
@@ -34,15 +36,29 @@ def falling(lambdas: Iterable[float]) -> list[float]:
     return values
 
 
+StateVectors: TypeAlias = Mapping[str, Float64]
+"""What an algorithm carries from one λ to the next beside the coefficients, as named vectors."""
+OnState: TypeAlias = Callable[[int, Callable[[], StateVectors]], None]
+"""Takes the number of λ done and what gives the state there, good until the next λ is asked for."""
+
+
+class StateMismatch(ValueError):
+    """A state that does not belong to the problem, or is damaged."""
+
+
 @dataclass(frozen=True)
 class PathStart:
-    """A path taken up again: how many λ are done, and the coefficients of the last of them, the newest last.
+    """A path taken up again: how many λ are done, and the coefficients of all of them, or of the last, the newest last.
 
-    Coefficients are over the problem's coordinates, the intercept among them.
+    Coefficients are over the problem's coordinates, the intercept among them. With `done` 0, a single one is where to
+    begin instead of the null model.
+    state: what the algorithm gave out when `state_done` λ were done. The λ since then are solved again, unreported.
     """
 
     done: int = 0
     betas: tuple[Coefficients, ...] = ()
+    state: StateVectors | None = None
+    state_done: int = 0
 
     def beta(self, null: NullModel) -> Coefficients:
         """Where to begin: at the last solution, or at the null model."""

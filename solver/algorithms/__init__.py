@@ -2,7 +2,9 @@
     NAME, Options       what it is called; the dataclass it is run with
     NEEDS               "columns", the blocks of solver/blocks.py; an algorithm by example would need "rows"
     INTERCEPT           does a fit have an intercept unless told otherwise?
-    solve_path(blocks, problem, lambdas, options, null, start, on_round)   the solutions, each as soon as it is there
+    solve_path(blocks, problem, lambdas, options, null, start, on_round, on_state)
+                        the solutions, each as soon as it is there. If the algorithm carries more than coefficients from
+                        λ to λ, on_state gets that as well, once a solution has been taken
 Whoever runs one goes through `solve_path` here and asks for nothing else.
 """
 
@@ -14,7 +16,7 @@ from typing import Any, Protocol
 
 from solver.algorithms import certified, paper
 from solver.blocks import Blocks
-from solver.path import PathStart, falling
+from solver.path import OnState, PathStart, falling
 from solver.problem import Problem
 from solver.records import OnRound, Solution
 from solver.start import NullModel, null_model
@@ -37,6 +39,7 @@ class Algorithm(Protocol):
         null: NullModel,
         start: PathStart,
         on_round: OnRound | None = None,
+        on_state: OnState | None = None,
     ) -> Iterator[Solution]: ...
 
 
@@ -66,11 +69,12 @@ def solve_path(
     null: NullModel | None = None,
     start: PathStart | None = None,
     on_round: OnRound | None = None,
+    on_state: OnState | None = None,
 ) -> Iterator[Solution]:
     """Solve for each λ in turn, by the algorithm of the options, and yield as soon as it is done.
 
     null: the model at λmax, if it is known. start: to take up a path, the same lambdas, how many are done, and the last
-    coefficients.
+    coefficients. on_state: called after a solution has been taken, where an algorithm has a state.
     """
     if list(lambdas) != falling(lambdas):
         raise ValueError("lambdas must fall, each value once")
@@ -78,4 +82,4 @@ def solve_path(
     null = null_model(blocks, problem) if null is None else null
     start = start or PathStart()
     start = replace(start, betas=tuple(problem.feasible(beta) for beta in start.betas))
-    yield from algorithm_of(options).solve_path(blocks, problem, lambdas, options, null, start, on_round)
+    yield from algorithm_of(options).solve_path(blocks, problem, lambdas, options, null, start, on_round, on_state)

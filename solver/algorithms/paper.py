@@ -21,7 +21,7 @@ from solver.blocks import Blocks
 from solver.kernels import vectors
 from solver.linesearch import Direction, Found, Ray, line_search
 from solver.options import SolverOptions
-from solver.path import PathStart
+from solver.path import OnState, PathStart
 from solver.problem import Problem
 from solver.records import ConvergenceWarning, Log, OnRound, Solution, Stop
 from solver.start import NullModel, free_coordinates, restart, split_intercept
@@ -43,8 +43,9 @@ def solve_path(
     null: NullModel,
     start: PathStart,
     on_round: OnRound | None = None,
+    on_state: OnState | None = None,
 ) -> Iterator[Solution]:
-    """Algorithm 5: each λ from the solution of the last."""
+    """Algorithm 5: each λ from the solution of the last, and from nothing else: there is no state to give out."""
     beta = start.beta(null)
     for k in range(start.done, len(lambdas)):
         if lambdas[k] >= null.lambda_max:

@@ -418,7 +418,7 @@ def _read_report(world: World, rng: Random) -> None:
 def _take_up_run(world: World, rng: Random) -> None:
     run = open_run(world.run, RunRecord.from_json(world._about), StorageOptions(), resume=True, overwrite=False)
     ids = np.arange(12)
-    run.last_betas(ids, Problem(Examples.of([1, -1]), Penalty(ids.size), intercept=True))
+    run.betas(ids, Problem(Examples.of([1, -1]), Penalty(ids.size), intercept=True))
     run.release()
 
 

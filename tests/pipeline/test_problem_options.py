@@ -182,5 +182,5 @@ def test_a_path_with_all_of_it_is_taken_up_again(
         fit_path(dataset, cut, watcher=StopAfter(2), **how)
     fit_path(dataset, cut, resume=True, **how)
     for one, other in zip(PathModel.load(whole).path, PathModel.load(cut).path, strict=True):
-        assert one["objective"] == pytest.approx(other["objective"], rel=1e-12 if algorithm == "paper" else 1e-7)
-        assert one["intercept"] == pytest.approx(other["intercept"], abs=1e-12 if algorithm == "paper" else 1e-3)
+        assert one["objective"] == pytest.approx(other["objective"], rel=1e-12)
+        assert one["intercept"] == pytest.approx(other["intercept"], abs=1e-12)

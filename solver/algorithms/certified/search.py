@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from solver.algorithms.certified.certificate import Certificate, warn_unless_met
 from solver.algorithms.certified.split import Iterate, SplitRounds
+from solver.algorithms.certified.state import SearchState
 from solver.algorithms.certified.store import Store
 from solver.algorithms.certified.subspace import Subspace
 from solver.algorithms.certified.threads import Threads
@@ -30,7 +31,7 @@ from solver.block import Sweep
 from solver.blocks import Blocks
 from solver.columns import Columns
 from solver.options import DefaultOptions
-from solver.path import PathStart
+from solver.path import OnState, PathStart, StateMismatch, StateVectors
 from solver.problem import Problem
 from solver.records import Log, OnRound, Solution, Stop
 from solver.start import NullModel, free_coordinates, restart, split_intercept
@@ -44,28 +45,74 @@ def solve_path(
     null: NullModel,
     start: PathStart,
     on_round: OnRound | None = None,
+    on_state: OnState | None = None,
 ) -> Iterator[Solution]:
     """Solve each λ, warm-started at the solution of the one before.
 
-    A resumed path starts from the last two stored solutions. It has no slopes and no Gram matrices yet: it takes one
-    more sweep, and its models may differ within the tolerance.
+    A path that is taken up with a state goes back to it, solves the λ that are done since then again without reporting
+    them, and ends with the same bits as if it had never been cut. Without one it has no slopes and no Gram matrices
+    yet: it takes one more sweep, and its models may differ within the tolerance.
     """
-    done = start.done
-    last = lambdas[done - 1] if done else null.lambda_max
-    search = CertifiedSearch(blocks, problem, options, start.beta(null), last_lambda=last)
-    if len(start.betas) > 1 and lambdas[done - 2] < null.lambda_max:
-        search.last_solutions = list(zip(lambdas[done - 2 : done], start.betas[-2:], strict=True))
-    for k in range(done, len(lambdas)):
+    search, first = _take_up(blocks, problem, lambdas, options, null, start)
+    for k in range(first, len(lambdas)):
+        is_done = k < start.done
         if lambdas[k] >= null.lambda_max:
-            yield null.solution(problem, lambdas[k], k)
+            solution = null.solution(problem, lambdas[k], k)
         else:
-            yield search.solve(lambdas[k], lambda_index=k, on_round=on_round)
+            solution = search.solve(lambdas[k], lambda_index=k, on_round=None if is_done else on_round)
+        if is_done:
+            continue
+        yield solution
+        if on_state is not None and lambdas[k] < null.lambda_max and k + 1 < len(lambdas):
+            on_state(k + 1, search.state)
+
+
+def _take_up(
+    blocks: Blocks,
+    problem: Problem,
+    lambdas: Sequence[float],
+    options: DefaultOptions,
+    null: NullModel,
+    start: PathStart,
+) -> tuple[CertifiedSearch, int]:
+    """The search as it was at the state, or at the last solution, and the λ with which it goes on."""
+    done = start.done if start.state is None else start.state_done
+    betas = start.betas[: max(len(start.betas) - (start.done - done), 0)]
+    below = [(lambdas[k], beta) for k, beta in zip(range(done - len(betas), done), betas, strict=True) if k >= 0]
+    solved = [(lam, beta) for lam, beta in below if lam < null.lambda_max][-2:]
+    beta = start.beta(null) if start.done == 0 else null.beta
+    if start.state is None:
+        return CertifiedSearch(blocks, problem, options, beta, last_lambda=null.lambda_max, solved=solved), done
+    if not solved:
+        raise StateMismatch(f"it was taken after {done} λ, whose coefficients are not there")
+    n, support = problem.examples.n, solved[-1][1].position.size
+    state = SearchState.from_vectors(start.state, n=n, coordinates=problem.coordinates, support=support)
+    if state.earlier is not None and state.earlier[0] <= solved[-1][0]:
+        raise StateMismatch("the λ to extrapolate from must be above the last one")
+    solved = [*([] if state.earlier is None else [state.earlier]), solved[-1]]
+    before = (state.budget, state.threads)
+    search = CertifiedSearch(blocks, problem, options, solved=solved, before=before)
+    search.restore(state)
+    return search, done
+
+
+def _store_budget(options: DefaultOptions, before: int | None) -> int:
+    """Bytes of the store: what the options say, or a share of the free memory.
+
+    before: what it was before the path was cut. It stays, even at twice the share.
+    """
+    if options.subspace_memory is not None:
+        return options.subspace_memory
+    share = int(WORKING_SET.memory_share * psutil.virtual_memory().available)
+    return before if before is not None and before <= 2 * share else share
 
 
 class CertifiedSearch:
     """The driver's side of a path: β and the store of columns.
 
-    last_lambda: the λ that β solves; λmax when β = 0. With 0 there are no stepping stones.
+    beta: where to begin. last_lambda: the λ that it solves; λmax when β = 0. With 0 there are no stepping stones.
+    solved: λ and β of the last two λ, at most, which take the place of both.
+    before: bytes of the store and number of threads before the path was cut. They stay unless options say otherwise.
     """
 
     def __init__(
@@ -76,21 +123,50 @@ class CertifiedSearch:
         beta: Coefficients | None = None,
         *,
         last_lambda: float = 0.0,
+        solved: Sequence[tuple[float, Coefficients]] = (),
+        before: tuple[int, int] | None = None,
     ) -> None:
         self._blocks, self._problem, self._options = blocks, problem, options
         self._free = free_coordinates(blocks, problem)
-        self._beta = Coefficients.empty() if beta is None else beta
-        self.last_solutions: list[tuple[float, Coefficients]] = []  # λ and β of the last two λ, at most
-        self._last_lambda = last_lambda
-        self._slopes_known = False  # do the blocks hold the slopes at β?
+        self._last_solutions = list(solved)  # λ and β of the last two λ, at most
+        begin = Coefficients.empty() if beta is None else beta
+        self._last_lambda, self._beta = solved[-1] if solved else (last_lambda, begin)
+        self._swept_at: Float64 | None = None  # the margins whose slopes the blocks hold
         # A column of unknown size counts as the largest possible one: an index and a value for every example.
         self._column_bytes = np.full(problem.coordinates, 8 * problem.examples.n, np.int64)
-        memory = options.subspace_memory
-        budget = int(WORKING_SET.memory_share * psutil.virtual_memory().available) if memory is None else memory
-        self._store = Store(problem.examples.n, problem.coordinates, budget, Threads(options.threads))
+        self._budget = _store_budget(options, before and before[0])
+        # Sums are cut by the number of threads.
+        self._threads = Threads(options.threads or (before and before[1]))
+        self._store = Store(problem.examples.n, problem.coordinates, self._budget, self._threads)
         self._was_cut = False  # did the budget cut the last working set down?
-        self._exceeded_budget = budget == 0  # did the last λ need split rounds?
+        self._exceeded_budget = self._budget == 0  # did the last λ need split rounds?
         self._store_unpenalised_columns()
+
+    def state(self) -> StateVectors:
+        """What the next λ depends on beside the last solution."""
+        earlier = self._last_solutions[0] if len(self._last_solutions) == 2 else None
+        return SearchState(
+            self._budget,
+            self._threads.count,
+            self._exceeded_budget,
+            self._column_bytes[self._beta.position],
+            self._store.position,
+            earlier,
+            self._swept_at,
+            self._store.gram,
+            self._store.stiff_gram,
+        ).vectors()
+
+    def restore(self, state: SearchState) -> None:
+        """Bring a search that was just made to a state: its columns are loaded, and one sweep finds its slopes."""
+        self._exceeded_budget = state.exceeded_budget
+        self._column_bytes[self._beta.position] = state.support_bytes
+        missing = self._store.missing(state.stored)
+        if missing.size:
+            self._store.add(missing, self._blocks.columns(missing))
+        self._store.gram, self._store.stiff_gram = state.gram, state.stiff_gram
+        if state.dual_margins is not None:
+            self._sweep(state.dual_margins, self._last_lambda, 1.0)
 
     def _store_unpenalised_columns(self) -> None:
         """Put the unpenalised columns into the store. They are not counted in the budget and never dropped."""
@@ -200,7 +276,7 @@ class CertifiedSearch:
         return True
 
     def _record_solution(self, lam: float) -> None:
-        self.last_solutions = [*self.last_solutions[-1:], (lam, self._beta)]
+        self._last_solutions = [*self._last_solutions[-1:], (lam, self._beta)]
         self._last_lambda = lam
 
     def _entering_features(self, lam: float) -> Sweep:
@@ -213,7 +289,7 @@ class CertifiedSearch:
 
     def _ensure_slopes(self, lam: float, log: Log) -> None:
         """Sweep at β unless the blocks hold its slopes."""
-        if self._slopes_known:
+        if self._swept_at is not None:
             return
         log.begin(np.nan)
         margins = restart(self._blocks, self._free, self._beta)
@@ -233,8 +309,8 @@ class CertifiedSearch:
 
         On separable data, at small λ, that is nearly the solution.
         """
-        if len(self.last_solutions) == 2:
-            (first, before), (second, _) = self.last_solutions
+        if len(self._last_solutions) == 2:
+            (first, before), (second, _) = self._last_solutions
             search.extrapolate_start(before, np.log(second / search.lam) / np.log(first / second))
 
     def _search_limits(self, share: float) -> tuple[float, float]:
@@ -293,7 +369,7 @@ class CertifiedSearch:
 
     def _sweep(self, margins: Float64, lam: float, share: float) -> Sweep:
         """Sweep all blocks. Positions count over all features."""
-        self._slopes_known = True
+        self._swept_at = margins
         return self._noted(self._blocks.sweep(margins, lam, share, WORKING_SET.max_proposed))
 
     def _list_again(self, lam: float, share: float) -> Sweep:
@@ -317,7 +393,7 @@ class CertifiedSearch:
         def search_part(at: Iterate, sweep: Sweep, dbeta: Coefficients) -> Iterate:
             return self._search_fitting_part(lam, at, sweep, dbeta)
 
-        self._slopes_known = False
+        self._swept_at = None
         rounds = SplitRounds(self._blocks, self._problem, self._free, lam, self._beta, search_part)
         certificate = rounds.run(self._options, log)
         self._beta = rounds.iterate.beta

@@ -71,6 +71,11 @@ class Store:
         return self._indices.nbytes + self._data.nbytes + self._dense.nbytes
 
     @property
+    def position(self) -> Int64:
+        """The features whose columns are here, rising."""
+        return np.sort(self._position)
+
+    @property
     def arrays(self) -> ColumnArrays:
         """The arrays that kernels take after the slots."""
         lists = (self._indices.filled, self._data.filled, self._dense.filled)

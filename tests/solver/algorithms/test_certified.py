@@ -438,7 +438,9 @@ def test_a_sweep_lists_what_is_above_the_threshold_with_slope_and_curvature(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("done", [1, 4])
-def test_a_path_taken_up_again_is_certified_as_if_never_cut(make: Callable[..., Any], name: str, done: int) -> None:
+def test_a_path_taken_up_without_its_state_is_certified_as_if_never_cut(
+    make: Callable[..., Any], name: str, done: int
+) -> None:
     X, examples = make(name)
     whole = path(X, examples)
     stored = Coefficients(whole[done - 1].beta.position.copy(), whole[done - 1].beta.value.copy())

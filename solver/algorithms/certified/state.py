@@ -1,0 +1,117 @@
+"""What a search knows beside the solutions, so that a path that was cut goes on as if it had not been.
+
+β alone says where a path is, but not what the next λ begins with: slopes at the last dual point, Gram matrices, columns
+in the store. Found anew they are slightly different ones, and models differ within the tolerance. Kept, none does.
+
+A state travels as named vectors of floats, which any format can hold. Integers below 2⁵³ are exact in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from solver.algorithms.certified.store import Gram
+from solver.arrays import Coefficients, Float64, Int64
+from solver.path import StateMismatch, StateVectors
+
+MOST_THREADS = 4096  # no machine has as many
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """A search between two λ.
+
+    budget: bytes of the store. threads: parts that sums are cut into.
+    exceeded_budget: did the last λ need split rounds?
+    earlier: λ and β before the last solution, to extrapolate from.
+    dual_margins: where the blocks' slopes belong to, if they hold any.
+    stored: the features whose columns are in the store. support_bytes: the sizes of the columns of β.
+    gram, stiff_gram: those of the store.
+    """
+
+    budget: int
+    threads: int
+    exceeded_budget: bool
+    support_bytes: Int64 = field(repr=False)
+    stored: Int64 = field(repr=False)
+    earlier: tuple[float, Coefficients] | None = field(default=None, repr=False)
+    dual_margins: Float64 | None = field(default=None, repr=False)
+    gram: Gram | None = field(default=None, repr=False)
+    stiff_gram: Gram | None = field(default=None, repr=False)
+
+    def vectors(self) -> StateVectors:
+        found = {
+            "settings": np.array([self.budget, self.threads, self.exceeded_budget], np.float64),
+            "support_bytes": self.support_bytes.astype(np.float64),
+            "stored": self.stored.astype(np.float64),
+        }
+        if self.earlier is not None:
+            lam, beta = self.earlier
+            found |= {"earlier": np.concatenate(([lam], beta.value)), "earlier_at": beta.position.astype(np.float64)}
+        if self.dual_margins is not None:
+            found["dual_margins"] = self.dual_margins
+        for name, gram in (("gram", self.gram), ("stiff_gram", self.stiff_gram)):
+            if gram is not None:
+                found |= {name: gram.G.ravel(), f"{name}_at": gram.position.astype(np.float64), f"{name}_w": gram.w}
+        return found
+
+    @classmethod
+    def from_vectors(cls, found: StateVectors, *, n: int, coordinates: int, support: int) -> SearchState:
+        """StateMismatch where vectors are missing, or do not fit the problem."""
+        read = _Reader(found, coordinates)
+        budget, threads, exceeded_budget = read.counts("settings", 3).tolist()
+        if not 1 <= threads <= MOST_THREADS:
+            raise StateMismatch(f"settings must have 1 to {MOST_THREADS} threads")
+        return cls(
+            budget,
+            threads,
+            bool(exceeded_budget),
+            read.counts("support_bytes", support),
+            read.positions("stored"),
+            read.earlier(),
+            read.floats("dual_margins", n) if "dual_margins" in found else None,
+            read.gram("gram", n),
+            read.gram("stiff_gram", n),
+        )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Vectors that may be anything, and what they must be."""
+
+    found: Mapping[str, Float64]
+    coordinates: int
+
+    def floats(self, name: str, size: int | None = None) -> Float64:
+        vector = self.found.get(name)
+        if vector is None or not np.isfinite(vector).all() or size not in (None, vector.size):
+            raise StateMismatch(f"{name} must have {'some' if size is None else size} finite numbers")
+        return vector
+
+    def counts(self, name: str, size: int | None = None) -> Int64:
+        vector = self.floats(name, size)
+        if (vector < 0).any() or (vector >= 2**53).any() or (vector != np.floor(vector)).any():
+            raise StateMismatch(f"{name} must have whole numbers of at least 0")
+        return vector.astype(np.int64)
+
+    def positions(self, name: str, size: int | None = None) -> Int64:
+        vector = self.counts(name, size)
+        if (np.diff(vector) <= 0).any() or (vector >= self.coordinates).any():
+            raise StateMismatch(f"{name} must rise and stay below {self.coordinates}")
+        return vector
+
+    def earlier(self) -> tuple[float, Coefficients] | None:
+        if "earlier" not in self.found:
+            return None
+        at = self.positions("earlier_at")
+        vector = self.floats("earlier", at.size + 1)
+        return float(vector[0]), Coefficients(at, vector[1:])
+
+    def gram(self, name: str, n: int) -> Gram | None:
+        if name not in self.found:
+            return None
+        at, w = self.positions(f"{name}_at"), self.floats(f"{name}_w", n)
+        return Gram(at, self.floats(name, at.size**2).reshape(at.size, at.size), w)
