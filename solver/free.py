@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from solver.arrays import Coefficients, Float32, Float64, Int64
+from solver.columns import Columns
 from solver.problem import Problem
 
 STEPS = 100  # of Newton's method
@@ -31,12 +32,18 @@ class FreeCoordinates:
 
     def __init__(self, problem: Problem, position: Int64, columns: Float32) -> None:
         self._examples, self.position, self._X = problem.examples, position, columns
+        self._intercept = problem.intercept
         self._working = np.empty((2, problem.examples.n)) if position.size else np.empty((2, 0))
         self._unseen = max(ROUNDING, problem.examples.n * np.finfo(float).eps)
 
     @property
-    def columns(self) -> Float32:
-        return self._X
+    def columns(self) -> Columns:
+        """As a store takes them. The intercept's is a list of ones: among such columns Gram matrices need no means."""
+        features = Columns.from_rows(self._X[: self.position.size - self._intercept])
+        if not self._intercept:
+            return features
+        n = self._examples.n
+        return Columns.joined([features, Columns.all_ones(n)], n)
 
     def product(self, beta: Coefficients) -> Float64:
         """Their part of Xβ."""

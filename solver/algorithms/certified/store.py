@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solver.algorithms.certified.threads import Threads
 from solver.algorithms.certified.tuning import GRAM_MATRIX, PRECONDITIONER, STORE
 from solver.arrays import Float64, Int64, UInt8
-from solver.columns import DENSE, VALUED, ColumnArrays, Columns, read_only
+from solver.columns import DENSE, ONES, VALUED, ColumnArrays, Columns, read_only
 from solver.kernels import columns as kernels
 
 
@@ -87,6 +88,10 @@ class Store:
     def kinds(self, slots: Int64) -> UInt8:
         """The kind of each column: VALUED, ONES or DENSE."""
         return self._kind[slots]
+
+    def is_constant(self, slots: Int64) -> NDArray[np.bool_]:
+        """Which columns are lists of ones of every example: an intercept's."""
+        return (self._kind[slots] == ONES) & (self._hi[slots] - self._lo[slots] == self.n)
 
     def missing(self, position: Int64) -> Int64:
         """The features whose columns are not in the store."""
