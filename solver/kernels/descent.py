@@ -11,7 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8
-from solver.kernels.columns import DENSE, ONES, VALUED, dense_slope, listed_slope, move_by_list, move_by_row
+from solver.kernels.columns import (
+    DENSE,
+    ONES,
+    VALUED,
+    dense_slope,
+    four_sums,
+    listed_slope,
+    move_by_list,
+    move_by_row,
+)
 from solver.kernels.compiled import inlined, kernel
 from solver.kernels.penalty import coordinate_step
 from solver.kernels.vectors import bring
@@ -106,35 +115,6 @@ def _dense_step(column: Float32, d: float, q: Float64) -> None:
 
 
 @kernel
-def _dense_quad_sums(X: Float32, s: int, q: Float64, w: Float64, g: Float64, H: Float64) -> None:
-    # Q = X[s : s + 4]; g[:] = Q @ (w * q); H[:] = (Q * w) @ Q.T, upper triangle
-    g0 = g1 = g2 = g3 = 0.0
-    h00 = h01 = h02 = h03 = h11 = h12 = h13 = h22 = h23 = h33 = 0.0
-    for i in range(q.size):
-        x0, x1 = np.float64(X[s, i]), np.float64(X[s + 1, i])
-        x2, x3 = np.float64(X[s + 2, i]), np.float64(X[s + 3, i])
-        v0, v1, v2, v3 = w[i] * x0, w[i] * x1, w[i] * x2, w[i] * x3
-        g0 += v0 * q[i]
-        g1 += v1 * q[i]
-        g2 += v2 * q[i]
-        g3 += v3 * q[i]
-        h00 += v0 * x0
-        h01 += v0 * x1
-        h02 += v0 * x2
-        h03 += v0 * x3
-        h11 += v1 * x1
-        h12 += v1 * x2
-        h13 += v1 * x3
-        h22 += v2 * x2
-        h23 += v2 * x3
-        h33 += v3 * x3
-    g[0], g[1], g[2], g[3] = g0, g1, g2, g3
-    H[0, 0], H[0, 1], H[0, 2], H[0, 3] = h00, h01, h02, h03
-    H[1, 1], H[1, 2], H[1, 3] = h11, h12, h13
-    H[2, 2], H[2, 3], H[3, 3] = h22, h23, h33
-
-
-@kernel
 def _dense_quad_step(X: Float32, s: int, d: Float64, q: Float64) -> None:
     # q -= d @ X[s : s + 4]
     d0, d1, d2, d3 = d[0], d[1], d[2], d[3]
@@ -157,10 +137,10 @@ def _dense_quad(
 ) -> None:
     # Four coordinates in turn, for one reading of q and w: after a step on one, the slopes of those that
     # follow are brought up to date through the four columns' own Hessian instead of through q.
-    g, H = np.empty(4), np.empty((4, 4))
-    _dense_quad_sums(X, s, q, w, g, H)
+    g, h, H = np.empty(4), np.empty(4), np.empty((4, 4))
+    four_sums(X, np.arange(s, s + 4), q, w, g, h, H, True)
     for a in range(4):
-        d[a] = coordinate_step(g[a], H[a, a] + nu, beta[a], up[a], down[a], l2[a])
+        d[a] = coordinate_step(g[a], h[a] + nu, beta[a], up[a], down[a], l2[a])
         for b in range(a + 1, 4):
             g[b] -= H[a, b] * d[a]
     if d[0] != 0.0 or d[1] != 0.0 or d[2] != 0.0 or d[3] != 0.0:
@@ -274,29 +254,6 @@ def cycle(
 
 
 @kernel
-def _four_slopes_and_hessian(dense: Float32, rows: Int64, r: Float64, w: Float64, g: Float64, H: Float64) -> None:
-    # X = dense[rows]; g[:] = X @ r; H[:] = (X * w) @ X.T, above the diagonal
-    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
-    ga = gb = gc = gd = 0.0
-    ab = ac = ad = bc = bd = cd = 0.0
-    for i in range(r.size):
-        xa, xb, xc, xd = np.float64(a[i]), np.float64(b[i]), np.float64(c[i]), np.float64(d[i])
-        ga += xa * r[i]
-        gb += xb * r[i]
-        gc += xc * r[i]
-        gd += xd * r[i]
-        va, vb, vc = w[i] * xa, w[i] * xb, w[i] * xc
-        ab += va * xb
-        ac += va * xc
-        ad += va * xd
-        bc += vb * xc
-        bd += vb * xd
-        cd += vc * xd
-    g[0], g[1], g[2], g[3] = ga, gb, gc, gd
-    H[0, 1], H[0, 2], H[0, 3], H[1, 2], H[1, 3], H[2, 3] = ab, ac, ad, bc, bd, cd
-
-
-@kernel
 def _move_by_four(dense: Float32, rows: Int64, steps: Float64, r: Float64, w: Float64) -> None:
     # r -= w * (dense[rows].T @ steps)
     a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
@@ -347,7 +304,7 @@ def descend(
         if width == 4 and kind[chosen[here[3]]] == DENSE:
             for e in range(4):
                 rows[e] = at[chosen[here[e]]]
-            _four_slopes_and_hessian(dense, rows, r, w, g, H)
+            four_sums(dense, rows, r, w, g, None, H, None)
         else:
             width = 1
             if kind[s] == ONES:

@@ -1,0 +1,180 @@
+"""What a constant of the certified search decides: paths with it changed, beside paths with it as it is.
+
+    python -m benchmarks.bench_ablation [--data DIR] [--names splice,factors,...] [--length 10] NEWTON.turns*2 ...
+
+A change is GROUP.constant*FACTOR, or GROUP.constant=VALUE (inf is one), of solver/algorithms/certified/tuning.py. A
+cell has passes over the data, Newton steps, cycles and CPU seconds, each as a ratio to the path without the change, and
+last the largest distance from the optimum as a share of tol, where 1 and less keeps the promise. All but the seconds
+are the same at every run. Paths alternate, and the least CPU time of --repeats counts.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from scipy import sparse
+
+from benchmarks.check_estimate import KINDS
+from benchmarks.check_hard import SETS
+from benchmarks.reference import read_data
+from solver import DefaultOptions, Examples, Penalty, Problem, Solution, ThreadBlocks, lambda_grid, null_model, solve_path
+from solver.algorithms.certified import tuning
+from solver.algorithms.certified.quadratic import Model
+from solver.algorithms.certified.subspace import Subspace
+
+REAL = ("splice", "imdb", "news20", "a9a")
+SMALL = {f"small {kind}": make for kind, make in KINDS.items()}
+GENERATED = (*SETS, *SMALL)
+OPTIMUM = DefaultOptions(gap=1e-6, max_rounds=500)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a path took."""
+
+    passes: int
+    steps: int
+    cycles: int
+    seconds: float
+    objectives: np.ndarray
+    all_met: bool
+
+
+class Counted:
+    """Counts Newton steps and cycles of the searches that run meanwhile."""
+
+    def __init__(self) -> None:
+        self.steps = self.cycles = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        descend, step = Model.descend, Subspace._newton_step
+
+        def counted_descend(model: Model, *limits: Any) -> bool:
+            ended = descend(model, *limits)
+            self.cycles += model.cycles
+            return ended
+
+        def counted_step(search: Subspace, *limits: Any, **named: Any) -> bool:
+            self.steps += 1
+            return step(search, *limits, **named)
+
+        Model.descend, Subspace._newton_step = counted_descend, counted_step  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            Model.descend, Subspace._newton_step = descend, step  # type: ignore[method-assign]
+
+
+class Data:
+    """A data set in two blocks, its λ, and f at the optimum of each."""
+
+    def __init__(self, X: Any, y: np.ndarray, length: int) -> None:
+        X = sparse.csc_matrix(X, dtype=np.float32)
+        X.sort_indices()
+        X = X[:, np.flatnonzero(np.diff(X.indptr))]
+        order = np.concatenate([np.arange(first, X.shape[1], 2) for first in range(2)])
+        examples = Examples.of(y)
+        self.blocks = ThreadBlocks.from_csc(X[:, order], examples, 2, threads=2)
+        self._problem = Problem(examples, Penalty(X.shape[1]))
+        self._null = null_model(self.blocks, self._problem)
+        self._lambdas = lambda_grid(self._null.lambda_max, length)
+        self.optima = np.array([one.objective - one.gap for one in self._path(OPTIMUM)])
+
+    def _path(self, options: DefaultOptions) -> list[Solution]:
+        return list(solve_path(self.blocks, self._problem, self._lambdas, options, null=self._null))
+
+    def run(self) -> Counts:
+        counted = Counted()
+        with counted.counting():
+            began = time.process_time()
+            path = self._path(DefaultOptions())
+            seconds = time.process_time() - began
+        passes, met = sum(one.rounds for one in path), all(one.converged for one in path)
+        objectives = np.array([one.objective for one in path])
+        return Counts(passes, counted.steps, counted.cycles, seconds, objectives, met)
+
+    def worst(self, counts: Counts) -> float:
+        """The largest distance from the optimum, as a share of tol."""
+        return float((counts.objectives / self.optima - 1.0).max() / DefaultOptions().tol)
+
+
+def make_data(name: str, folder: Path | None, length: int) -> Data:
+    if name in SETS:
+        return Data(*SETS[name](np.random.default_rng(0), 10), length)
+    if name in SMALL:
+        return Data(*SMALL[name](np.random.default_rng(1000)), length)
+    return Data(*read_data(name, folder), length)
+
+
+@contextmanager
+def changed(change: str) -> Iterator[None]:
+    """Change a constant everywhere. All modules share the group's one instance, which is frozen for everyone else."""
+    found = re.fullmatch(r"([A-Z_]+)\.([a-z_0-9]+)([*=])(.+)", change)
+    group = getattr(tuning, found[1], None) if found else None
+    if found is None or group is None or found[2] not in {one.name for one in fields(group)}:
+        raise click.UsageError(f"{change}: not GROUP.constant*FACTOR or GROUP.constant=VALUE of tuning.py")
+    before = getattr(group, found[2])
+    value = before * float(found[4]) if found[3] == "*" else float(found[4])
+    object.__setattr__(group, found[2], round(value) if isinstance(before, int) and np.isfinite(value) else value)
+    try:
+        yield
+    finally:
+        object.__setattr__(group, found[2], before)
+
+
+def least(runs: Sequence[Counts]) -> Counts:
+    return min(runs, key=lambda one: one.seconds)
+
+
+def cell(data: Data, base: Counts, counts: Counts) -> str:
+    ratios = [
+        getattr(counts, name) / max(getattr(base, name), 1e-9) for name in ("passes", "steps", "cycles", "seconds")
+    ]
+    missed = "" if counts.all_met else ", not all met"
+    return " ".join(f"{one:.2f}" for one in ratios) + f" ({data.worst(counts):.2f}{missed})"
+
+
+def measure(data: Data, changes: Sequence[str], repeats: int) -> tuple[Counts, dict[str, Counts]]:
+    """The path as it is and with each change, by turns."""
+    data.run()  # compiles what is not compiled
+    base, found = [], dict[str, list[Counts]]()
+    for _ in range(repeats):
+        base.append(data.run())
+        for change in changes:
+            with changed(change):
+                found.setdefault(change, []).append(data.run())
+    return least(base), {change: least(runs) for change, runs in found.items()}
+
+
+@click.command()
+@click.argument("changes", nargs=-1, required=True)
+@click.option("--data", type=click.Path(exists=True, path_type=Path), help="Folder with NAME.train.svm.")
+@click.option("--names", help=f"Separated by commas; {', '.join(GENERATED)}; and with --data {', '.join(REAL)}.")
+@click.option("--length", default=14, show_default=True, help="λ in the path.")
+@click.option("--repeats", default=1, show_default=True, help="Runs of each path.")
+def main(changes: tuple[str, ...], data: Path | None, names: str | None, length: int, repeats: int) -> None:
+    """Print a line for each data set and change."""
+    warnings.simplefilter("ignore")  # λ that did not converge are told
+    click.echo("| data | change | passes, steps, cycles, CPU s: as ratios (distance / tol) |\n|---|---|---|")
+    for name in names.split(",") if names else (*GENERATED, *(REAL if data else ())):
+        made = make_data(name, data, length)
+        with made.blocks:
+            base, found = measure(made, changes, repeats)
+        own = f"{base.passes} {base.steps} {base.cycles} {base.seconds:.2f} s ({made.worst(base):.2f})"
+        click.echo(f"| {name} | none | {own} |")
+        for change, counts in found.items():
+            click.echo(f"| {name} | {change} | {cell(made, base, counts)} |")
+
+
+if __name__ == "__main__":
+    main()
