@@ -119,8 +119,8 @@ def four_sums(
     H: Float64 | None,
     weighted: bool | None,
 ) -> None:
-    # X = dense[rows]; g[:] = X @ r, or X @ (w * r) unless `weighted` is None; h[:] = X**2 @ w; H[:] = (X * w) @ X.T, above
-    # the diagonal. It is compiled for each choice of what is None, without what that leaves out.
+    # X = dense[rows]; g[:] = X @ r, or X @ (w * r) unless `weighted` is None; h[:] = X**2 @ w;
+    # H[:] = (X * w) @ X.T, above the diagonal. Compiled for each choice of what is None, without what that leaves out.
     a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
     ga = gb = gc = gd = 0.0
     ha = hb = hc = hd = 0.0

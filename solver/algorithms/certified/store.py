@@ -91,7 +91,8 @@ class Store:
 
     def is_constant(self, slots: Int64) -> NDArray[np.bool_]:
         """Which columns are lists of ones of every example: an intercept's."""
-        return (self._kind[slots] == ONES) & (self._hi[slots] - self._lo[slots] == self.n)
+        constant: NDArray[np.bool_] = (self._kind[slots] == ONES) & (self._hi[slots] - self._lo[slots] == self.n)
+        return constant
 
     def missing(self, position: Int64) -> Int64:
         """The features whose columns are not in the store."""
