@@ -89,14 +89,14 @@ class Counter:
 class Data:
     """A data set in two blocks, its λ, and f at the optimum of each."""
 
-    def __init__(self, X: Any, y: np.ndarray, length: int, memory: int | None) -> None:
+    def __init__(self, X: Any, y: np.ndarray, length: int, options: DefaultOptions) -> None:
         X = sparse.csc_matrix(X, dtype=np.float32)
         X.sort_indices()
         X = X[:, np.flatnonzero(np.diff(X.indptr))]
         order = np.concatenate([np.arange(first, X.shape[1], 2) for first in range(2)])
         examples = Examples.of(y)
         self.blocks = ThreadBlocks.from_csc(X[:, order], examples, 2, threads=2)
-        self._problem, self._memory = Problem(examples, Penalty(X.shape[1])), memory
+        self._problem, self._options = Problem(examples, Penalty(X.shape[1])), options
         self._null = null_model(self.blocks, self._problem)
         self._lambdas = lambda_grid(self._null.lambda_max, length)
         self.optima = np.array([one.objective - one.gap for one in self._path(OPTIMUM)])
@@ -108,7 +108,7 @@ class Data:
         counted = Counter()
         with counted.counting():
             began = time.process_time()
-            path = self._path(DefaultOptions(subspace_memory=self._memory, max_rounds=500))
+            path = self._path(self._options)
             seconds = time.process_time() - began
         passes, met = sum(one.rounds for one in path), all(one.converged for one in path)
         objectives = np.array([one.objective for one in path])
@@ -119,12 +119,12 @@ class Data:
         return float((counts.objectives / self.optima - 1.0).max() / DefaultOptions().tol)
 
 
-def make_data(name: str, folder: Path | None, length: int, memory: int | None) -> Data:
+def make_data(name: str, folder: Path | None, length: int, options: DefaultOptions) -> Data:
     if name in SETS:
-        return Data(*SETS[name](np.random.default_rng(0), 10), length, memory)
+        return Data(*SETS[name](np.random.default_rng(0), 10), length, options)
     if name in SMALL:
-        return Data(*SMALL[name](np.random.default_rng(1000)), length, memory)
-    return Data(*read_data(name, folder), length, memory)
+        return Data(*SMALL[name](np.random.default_rng(1000)), length, options)
+    return Data(*read_data(name, folder), length, options)
 
 
 @contextmanager
@@ -182,6 +182,7 @@ def measure(data: Data, changes: Sequence[str], repeats: int) -> tuple[Counts, d
 @click.option("--length", default=14, show_default=True, help="λ in the path.")
 @click.option("--repeats", default=1, show_default=True, help="Runs of each path.")
 @click.option("--subspace-memory", type=int, help="Bytes of the driver's store.")
+@click.option("--gap", type=float, help="Go on to this relative gap.")
 def main(
     changes: tuple[str, ...],
     data: Path | None,
@@ -189,12 +190,14 @@ def main(
     length: int,
     repeats: int,
     subspace_memory: int | None,
+    gap: float | None,
 ) -> None:
     """Print a line for each data set and change."""
     warnings.simplefilter("ignore")  # λ that did not converge are told
+    options = DefaultOptions(subspace_memory=subspace_memory, gap=gap, max_rounds=500)
     click.echo("| data | change | passes, steps, cycles, CPU s: as ratios (distance / tol) |\n|---|---|---|")
     for name in names.split(",") if names else (*GENERATED, *(REAL if data else ())):
-        made = make_data(name, data, length, subspace_memory)
+        made = make_data(name, data, length, options)
         with made.blocks:
             base, found = measure(made, changes, repeats)
         own = f"{base.passes} {base.steps} {base.cycles} {base.seconds:.2f} s ({made.worst(base):.2f})"

@@ -72,7 +72,6 @@ class State:
         self._sums = (np.empty(problem.examples.n), np.empty(problem.examples.n))
         self.f = problem.at(self.lam)
         self.beta = beta.dense(problem.coordinates)
-        self.nonzeros = int(np.count_nonzero(beta.value))
         self.margins = restart(blocks, self._free, beta)
         blocks.follow(self._iterate)
         self.penalty = self.f.terms.value(self.beta)
@@ -84,6 +83,11 @@ class State:
 
     def _iterate(self) -> tuple[Coefficients, Float64]:
         return self.coefficients.apart_from(self._free.position), self.margins
+
+    @property
+    def nonzeros(self) -> int:
+        """Of the features: the intercept does not count."""
+        return int(np.count_nonzero(self.beta[: self.problem.penalty.size]))
 
     def direction(self, nu: float) -> Direction:
         """Each block's cycle, then the sums Δβ and Δm in the order of the blocks (Algorithm 4, lines 1-5)."""
@@ -104,7 +108,7 @@ class State:
     def move(self, direction: Direction, found: Found) -> None:
         """β += αΔβ, m += αΔm here; the blocks follow on their next call (Algorithm 4, lines 7-8)."""
         self.penalty += float(self.f.penalty_changes(self.beta, direction.dbeta, np.array([found.alpha]))[0])
-        self.nonzeros += vectors.move_coefficients(self.beta, found.alpha, *direction.dbeta)
+        vectors.move_coefficients(self.beta, found.alpha, *direction.dbeta)
         vectors.move(self.margins, found.alpha, direction.dmargins)
         self.objective = found.objective
         self._step = Step(found.alpha, direction.dmargins)
@@ -181,8 +185,8 @@ def _warn_unless_converged(solution: Solution, options: SolverOptions) -> None:
     reason = {
         "limit": f"{options.max_rounds} rounds did not bring the relative decrease to tol = {options.tol:g}; "
         "raise max_rounds or tol",
-        "gap": f"after {solution.rounds} rounds the objective hardly falls, but the gap is wide. Features "
-        "that go along with unpenalised ones slow rounds down: give those a factor above 0, or use the default algorithm",
+        "gap": f"after {solution.rounds} rounds the objective hardly falls, but the gap is wide. Features that go "
+        "along with unpenalised ones slow rounds down: give those a factor above 0, or use the default algorithm",
         "no step": f"after {solution.rounds} rounds the line search found no step that lowers the objective",
     }[solution.stop]
     warnings.warn(

@@ -30,9 +30,9 @@ WELL_FILLED = 1 / 16  # share of examples in a column from which neighbours in a
 
 
 @inlined
-def _less_intercept(g: float, h: float, s: float, intercept: Float64) -> tuple[float, float]:
+def _less_mean(g: float, h: float, s: float, offset: Float64) -> tuple[float, float]:
     # g and h of the column less its mean: what they are where the intercept follows every step. s = (w * x).sum()
-    return g - intercept[0] * s, max(h - s * s / intercept[1], CONSTANT * h)
+    return g - offset[0] * s, max(h - s * s / offset[1], CONSTANT * h)
 
 
 # --- the paper's cycle: columns kept as lists, valued or, with data None, all ones; numba compiles each by itself ---
@@ -81,7 +81,7 @@ def _listed_cycle(
     nu: float,
     q: Float64,
     w: Float64,
-    intercept: Float64 | None,
+    offset: Float64 | None,
     moved: Int64,
     dbeta: Float64,
     count: int,
@@ -90,14 +90,14 @@ def _listed_cycle(
     for j in range(first, last):
         shift = at[j] - lo[j]
         g, h = _sums(indices, data, lo[j], hi[j], shift, q, w)
-        if intercept is not None:
+        if offset is not None:
             s = h if data is None else listed_slope(indices, data, lo[j], hi[j], shift, w)
-            g, h = _less_intercept(g, h, s, intercept)
+            g, h = _less_mean(g, h, s, offset)
         d = coordinate_step(g, h + nu, beta[j], up[j], down[j], l2[j])
         if d != 0.0:
             _step(indices, data, lo[j], hi[j], shift, d, q)
-            if intercept is not None:
-                intercept[0] -= s / intercept[1] * d
+            if offset is not None:
+                offset[0] -= s / offset[1] * d
             moved[count] = j
             dbeta[count] = d
             count += 1
@@ -146,28 +146,28 @@ def _dense_quad(
     nu: float,
     q: Float64,
     w: Float64,
-    intercept: Float64 | None,
+    offset: Float64 | None,
     d: Float64,
 ) -> None:
     # Four coordinates in turn, for one reading of q and w: after a step on one, the slopes of those that
     # follow are brought up to date through the four columns' own Hessian instead of through q.
     g, h, H = np.empty(4), np.empty(4), np.empty((4, 4))
     four_sums(X, np.arange(s, s + 4), q, w, g, h, H, True)
-    if intercept is not None:
+    if offset is not None:
         sums = np.empty(4)
         four_sums(X, np.arange(s, s + 4), w, None, sums, None, None, None)
         for a in range(4):
-            g[a], h[a] = _less_intercept(g[a], h[a], sums[a], intercept)
+            g[a], h[a] = _less_mean(g[a], h[a], sums[a], offset)
             for b in range(a + 1, 4):
-                H[a, b] -= sums[a] * sums[b] / intercept[1]
+                H[a, b] -= sums[a] * sums[b] / offset[1]
     for a in range(4):
         d[a] = coordinate_step(g[a], h[a] + nu, beta[a], up[a], down[a], l2[a])
         for b in range(a + 1, 4):
             g[b] -= H[a, b] * d[a]
     if d[0] != 0.0 or d[1] != 0.0 or d[2] != 0.0 or d[3] != 0.0:
         _dense_quad_step(X, s, d, q)
-    if intercept is not None:
-        intercept[0] -= (sums * d).sum() / intercept[1]
+    if offset is not None:
+        offset[0] -= (sums * d).sum() / offset[1]
 
 
 @kernel
@@ -181,7 +181,7 @@ def _dense_cycle(
     nu: float,
     q: Float64,
     w: Float64,
-    intercept: Float64 | None,
+    offset: Float64 | None,
     moved: Int64,
     dbeta: Float64,
     count: int,
@@ -192,17 +192,17 @@ def _dense_cycle(
     while s < X.shape[0]:
         width = 4 if s + 4 <= X.shape[0] else 1
         if width == 4:
-            _dense_quad(X, s, beta[j : j + 4], up[j : j + 4], down[j : j + 4], l2[j : j + 4], nu, q, w, intercept, d)
+            _dense_quad(X, s, beta[j : j + 4], up[j : j + 4], down[j : j + 4], l2[j : j + 4], nu, q, w, offset, d)
         else:
             g, h = _dense_sums(X[s], q, w)
-            if intercept is not None:
+            if offset is not None:
                 total = dense_slope(X, s, w)
-                g, h = _less_intercept(g, h, total, intercept)
+                g, h = _less_mean(g, h, total, offset)
             d[0] = coordinate_step(g, h + nu, beta[j], up[j], down[j], l2[j])
             if d[0] != 0.0:
                 _dense_step(X[s], d[0], q)
-                if intercept is not None:
-                    intercept[0] -= total / intercept[1] * d[0]
+                if offset is not None:
+                    offset[0] -= total / offset[1] * d[0]
         for a in range(width):
             if d[a] != 0.0:
                 moved[count] = j + a
@@ -233,7 +233,7 @@ def cycle(
     working: Float64,
     paired: Float64,
     apart: bool,
-    intercept: Float64 | None,
+    offset: Float64 | None,
     moved: Int64,
     dbeta: Float64,
 ) -> tuple[int, bool]:
@@ -241,8 +241,8 @@ def cycle(
     #                             q -= x * d; where d != 0, append (j, d) to (moved, dbeta)
     # q is in working if apart, or else in paired; returns how many moved, and where q is now. Well filled columns read
     # it apart, thinly filled ones paired. The rows of neighbouring dense columns are neighbours.
-    # intercept: its step so far, changed in place, and w.sum(). It is at its minimum after every step, so that columns
-    # count less their means. None where there is no intercept.
+    # offset: the intercept's step so far, changed in place, and w.sum(). The intercept is at its minimum after every
+    # step, so that columns count less their means. None where there is no intercept.
     n = paired.shape[0]
     count = 0
     first = 0
@@ -260,40 +260,23 @@ def cycle(
         qp, wp = (paired[:, 0], paired[:, 1])
         if kind[first] == DENSE:
             X = dense[at[first] : at[first] + last - first]
-            count = _dense_cycle(X, first, beta, up, down, l2, nu, q, w, intercept, moved, dbeta, count)
+            count = _dense_cycle(X, first, beta, up, down, l2, nu, q, w, offset, moved, dbeta, count)
         elif kind[first] == ONES:
             if apart:
                 count = _listed_cycle(
-                    lo, hi, at, indices, None, first, last, beta, up, down, l2, nu, q, w, intercept, moved, dbeta, count
+                    lo, hi, at, indices, None, first, last, beta, up, down, l2, nu, q, w, offset, moved, dbeta, count
                 )
             else:
                 count = _listed_cycle(
-                    lo,
-                    hi,
-                    at,
-                    indices,
-                    None,
-                    first,
-                    last,
-                    beta,
-                    up,
-                    down,
-                    l2,
-                    nu,
-                    qp,
-                    wp,
-                    intercept,
-                    moved,
-                    dbeta,
-                    count,
+                    lo, hi, at, indices, None, first, last, beta, up, down, l2, nu, qp, wp, offset, moved, dbeta, count
                 )
         elif apart:
             count = _listed_cycle(
-                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, q, w, intercept, moved, dbeta, count
+                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, q, w, offset, moved, dbeta, count
             )
         else:
             count = _listed_cycle(
-                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, qp, wp, intercept, moved, dbeta, count
+                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, qp, wp, offset, moved, dbeta, count
             )
         first = last
     return count, apart
