@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solver.algorithms.certified.threads import Threads
-from solver.algorithms.certified.tuning import GRAM_MATRIX, PRECONDITIONER, STORE
+from solver.algorithms.certified.tuning import GRAM_MATRIX, STORE
 from solver.arrays import Float64, Int64, UInt8
 from solver.columns import DENSE, ONES, VALUED, ColumnArrays, Columns, read_only
 from solver.kernels import columns as kernels
@@ -32,14 +32,6 @@ class Gram:
         rows = np.searchsorted(self.position, position)
         return self.G[np.ix_(rows, rows)]
 
-    def is_outdated(self, position: Int64, w: Float64) -> bool:
-        """Does it lack many of these features, or are its weights far from w?"""
-        known = np.isin(position, self.position, assume_unique=True).mean()
-        return bool(
-            known < PRECONDITIONER.least_known_share
-            or float(np.abs(w - self.w).sum()) > PRECONDITIONER.max_weights_change
-        )
-
 
 class Store:
     """Columns over n examples out of p coordinates, in at most `budget` bytes, worked on by some threads."""
@@ -52,7 +44,6 @@ class Store:
         self._slot = np.full(p, -1, np.int32)
         self._position: Int64 = np.empty(0, np.int64)
         self.gram: Gram | None = None  # the last one formed, for the next model
-        self.stiff_gram: Gram | None = None  # the preconditioner's, for weights that sum to 1
         self._clear()
 
     def _clear(self) -> None:
