@@ -79,7 +79,7 @@ class Batches:
         first = 0.0
         for _ in range(self._cycles):
             state = self._working, self._paired, self._q_apart
-            count, self._q_apart = descent.cycle(*columns.arrays, beta, *terms, self._nu, *state, moved, dbeta)
+            count, self._q_apart = descent.cycle(*columns.arrays, beta, *terms, self._nu, *state, None, moved, dbeta)
             beta[moved[:count]] += dbeta[:count]
             distance = float(np.abs(dbeta[:count]).sum())
             first = max(first, distance)

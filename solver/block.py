@@ -45,18 +45,21 @@ class BlockUpdate:
     """What one cycle gives. Its arrays are the block's own buffers: read them before the block's next call.
 
     dbeta: Δβ_k, positions counted within the block.
-    dmargins: Δm_k = X_k Δβ_k.
+    dmargins: Δm_k = X_k Δβ_k, and the intercept's step.
     curvature: Δβ_kᵀ H_k Δβ_k, the block's part of the γ term in D.
+    dintercept: what the intercept is to move by to follow the block's features.
     """
 
     dbeta: Coefficients
     dmargins: Float64
     curvature: float
+    dintercept: float = 0.0
 
     @classmethod
     def joined(cls, parts: Sequence[BlockUpdate], layout: Layout) -> BlockUpdate:
         dbeta = layout.join_coefficients([part.dbeta for part in parts])
-        return cls(dbeta, _summed([part.dmargins for part in parts], layout), sum(part.curvature for part in parts))
+        dmargins = _summed([part.dmargins for part in parts], layout)
+        return cls(dbeta, dmargins, sum(part.curvature for part in parts), sum(part.dintercept for part in parts))
 
 
 @dataclass(frozen=True)
@@ -229,14 +232,18 @@ class Block:
         self.set_margins(margins)
 
     @asked(BlockUpdate.joined, moves=True)
-    def cycle(self, step: Step | None, lam: float, nu: float) -> BlockUpdate:
-        """Make the last round's step, then one cycle of coordinate descent on the sub-problem at λ."""
+    def cycle(self, step: Step | None, lam: float, nu: float, intercept: bool = False) -> BlockUpdate:
+        """Make the last round's step, then one cycle of coordinate descent on the sub-problem at λ.
+
+        With an intercept, which must be at its minimum, the sub-problem has it too, at its minimum after each step.
+        """
         self._apply(step)
         self._make_room()
         terms = self._terms_at(lam)
         self._examples.residuals(self._margins, self._working)
         vectors.begin_cycle(self._working, self._paired, self._dmargins, self._examples.least_curvature)
         count, apart = 0, False
+        following = np.array([0.0, float(self._working[1].sum()) or 1.0]) if intercept else None
         for first, columns in self._columns():
             last = first + columns.count
             moved = self._moved[count:]
@@ -248,14 +255,18 @@ class Block:
                 self._working,
                 self._paired,
                 apart,
+                following,
                 moved,
                 self._dbeta[count:],
             )
             moved[:found] += first
             count += found
         vectors.end_cycle(self._working, self._paired, apart, self._dmargins)
+        dintercept = 0.0 if following is None else float(following[0])
+        if dintercept:
+            self._dmargins += dintercept
         self._last = Coefficients(self._moved[:count], self._dbeta[:count])
-        return BlockUpdate(self._last, self._dmargins, vectors.curvature(self._working, self._dmargins))
+        return BlockUpdate(self._last, self._dmargins, vectors.curvature(self._working, self._dmargins), dintercept)
 
     @asked(lambda parts, layout: Violation.joined(parts), moves=True)
     def violation(self, step: Step | None, lam: float) -> Violation:

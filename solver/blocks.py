@@ -81,9 +81,9 @@ class Blocks(ABC):
         """Set every block's copy of the margins."""
         self._do("set_margins", margins)
 
-    def cycle(self, step: Step | None, lam: float, nu: float) -> Iterable[BlockUpdate]:
-        """Make the step, then one cycle of coordinate descent in each block."""
-        return self.ask("cycle", step, lam, nu)
+    def cycle(self, step: Step | None, lam: float, nu: float, intercept: bool = False) -> Iterable[BlockUpdate]:
+        """Make the step, then one cycle of coordinate descent in each block, which an intercept may follow."""
+        return self.ask("cycle", step, lam, nu, intercept)
 
     def violation(self, step: Step | None, lam: float) -> Violation:
         """Make the step, then say how far the slopes of all features are from dual feasibility at λ."""

@@ -83,6 +83,13 @@ class Columns:
         return cls(n, np.full(count, DENSE, np.uint8), none, none, np.arange(count), *empty, rows)
 
     @classmethod
+    def all_ones(cls, n: int) -> Columns:
+        """One column, an intercept's: a list of ones, of every example."""
+        first, last = np.zeros(1, np.int64), np.full(1, n)
+        nothing = np.empty(0, np.float32), np.empty((0, n), np.float32)
+        return cls(n, np.full(1, ONES, np.uint8), first, last, first, np.arange(n, dtype=np.int32), *nothing)
+
+    @classmethod
     def empty(cls, n: int) -> Columns:
         return cls.from_rows(np.empty((0, n), np.float32))
 

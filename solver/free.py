@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from solver.arrays import Coefficients, Float32, Float64, Int64
+from solver.columns import Columns
 from solver.problem import Problem
 
 STEPS = 100  # of Newton's method
@@ -31,12 +32,18 @@ class FreeCoordinates:
 
     def __init__(self, problem: Problem, position: Int64, columns: Float32) -> None:
         self._examples, self.position, self._X = problem.examples, position, columns
+        self._intercept = problem.intercept
         self._working = np.empty((2, problem.examples.n)) if position.size else np.empty((2, 0))
         self._unseen = max(ROUNDING, problem.examples.n * np.finfo(float).eps)
 
     @property
-    def columns(self) -> Float32:
-        return self._X
+    def columns(self) -> Columns:
+        """As a store takes them. The intercept's is a list of ones: among such columns Gram matrices need no means."""
+        features = Columns.from_rows(self._X[: self.position.size - self._intercept])
+        if not self._intercept:
+            return features
+        n = self._examples.n
+        return Columns.joined([features, Columns.all_ones(n)], n)
 
     def product(self, beta: Coefficients) -> Float64:
         """Their part of Xβ."""
@@ -49,19 +56,22 @@ class FreeCoordinates:
         moved = np.zeros(self.position.size)
         if not moved.size:
             return moved
-        rows, value, last, gain = np.arange(moved.size), np.nan, np.inf, np.inf
+        rows, at_rounding = np.arange(moved.size), False
+        slopes, worst, H = self._expand(margins)
         for _ in range(STEPS):
-            slopes, scale, H = self._expand(margins)
-            worst = _largest_share(slopes, scale)
-            if worst <= EXACT or (gain <= self._unseen * value and worst > SLOWER * last):
+            if worst <= EXACT or at_rounding:
                 break
-            value = self._examples.value(margins) if np.isnan(value) else value
             step = _solve(H, slopes)
             dmargins = _combined(self._X, rows, step)
-            alpha, found = self._search(margins, dmargins, value, float(slopes @ step))
-            if alpha == 0.0:
-                break
-            gain, value, last = value - found, found, worst
+            alpha, there = 1.0, self._expand(margins + dmargins)
+            if not there[1] <= SLOWER * worst:  # slopes do not say that the step is good: f must
+                value = self._examples.value(margins)
+                alpha, found = self._search(margins, dmargins, value, float(slopes @ step))
+                if alpha == 0.0:
+                    break
+                there = self._expand(margins + alpha * dmargins) if alpha < 1.0 else there
+                at_rounding = value - found <= self._unseen * value and there[1] > SLOWER * worst
+            slopes, worst, H = there
             margins += alpha * dmargins
             moved += alpha * step
         if worst <= NEARLY:
@@ -71,8 +81,8 @@ class FreeCoordinates:
             "Give these features a penalty factor above 0"
         )
 
-    def _expand(self, margins: Float64) -> tuple[Float64, Float64, Float64]:
-        """Xᵀr, Σ|x r| and XᵀWX."""
+    def _expand(self, margins: Float64) -> tuple[Float64, float, Float64]:
+        """Xᵀr, its largest share of Σ|x r|, and XᵀWX."""
         self._examples.residuals(margins, self._working, 1e-300)
         r, w = self._working
         # Or steps from margins far out would be without measure.
@@ -85,7 +95,7 @@ class FreeCoordinates:
             xw = x * w
             for b in range(a, k):
                 H[a, b] = H[b, a] = xw @ self._X[b]
-        return slopes, scale, H
+        return slopes, _largest_share(slopes, scale), H
 
     def _search(self, margins: Float64, dmargins: Float64, value: float, slope: float) -> tuple[float, float]:
         """The largest of 1, ½, ¼ ... that lowers the loss enough, and the loss there; 0 where none does."""

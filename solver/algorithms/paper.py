@@ -4,8 +4,9 @@ Two precautions keep the solution sparse. First, α = 1 is taken without a searc
 (step 1 of Algorithm 3). Second, when the iteration ends, by convergence or at the limit, the last step goes back to
 α = 1 if the objective allows it: a coefficient that a block sent to zero then is zero.
 
-The paper's model has no intercept. With one, or with other unpenalised features, the driver fits these exactly after
-each round (free.py), so that the gap is that of a feasible dual point.
+The paper's model has no intercept. With one, it is part of every block's sub-problem and follows each step, so that
+columns count less their means. The driver fits it and other unpenalised features exactly after each round (free.py), so
+that the gap is that of a feasible dual point.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from solver.options import SolverOptions
 from solver.path import OnState, PathStart
 from solver.problem import Problem
 from solver.records import ConvergenceWarning, Log, OnRound, Solution, Stop
-from solver.start import NullModel, free_coordinates, restart, split_intercept
+from solver.start import NullModel, free_coordinates, restart, split_intercept, with_intercept
 
 NAME = "paper"
 Options = SolverOptions
 NEEDS = "columns"
 INTERCEPT = False  # the paper's model has none
-# Of f. With unpenalised coordinates, rounds crawl where columns lie far from zero: the intercept, which would make up
-# for their mean, is fitted after the blocks. Where the gap is as wide as this, slow rounds are not taken for the end.
+# Of f. Rounds crawl where columns go along with unpenalised features, which are fitted after the blocks. Where the gap
+# is as wide as this, slow rounds are not taken for the end.
 WIDE = 0.5
 
 
@@ -72,7 +73,6 @@ class State:
         self._sums = (np.empty(problem.examples.n), np.empty(problem.examples.n))
         self.f = problem.at(self.lam)
         self.beta = beta.dense(problem.coordinates)
-        self.nonzeros = int(np.count_nonzero(beta.value))
         self.margins = restart(blocks, self._free, beta)
         blocks.follow(self._iterate)
         self.penalty = self.f.terms.value(self.beta)
@@ -85,16 +85,23 @@ class State:
     def _iterate(self) -> tuple[Coefficients, Float64]:
         return self.coefficients.apart_from(self._free.position), self.margins
 
+    @property
+    def nonzeros(self) -> int:
+        """Of the features: the intercept does not count."""
+        return int(np.count_nonzero(self.beta[: self.problem.penalty.size]))
+
     def direction(self, nu: float) -> Direction:
         """Each block's cycle, then the sums Δβ and Δm in the order of the blocks (Algorithm 4, lines 1-5)."""
         dmargins, _ = self._sums = self._sums[::-1]
         dmargins[:] = 0.0
-        parts, curvature = [], 0.0
-        for update in self._blocks.cycle(self._take_step(), self.lam, nu):
+        parts, curvature, dintercept = [], 0.0, 0.0
+        for update in self._blocks.cycle(self._take_step(), self.lam, nu, self.problem.intercept):
             vectors.add(dmargins, update.dmargins)
             parts.append(update.dbeta)
             curvature += update.curvature
-        return Direction(self._blocks.layout.join_coefficients(parts), dmargins, curvature)
+            dintercept += update.dintercept
+        dbeta = with_intercept(self.problem, self._blocks.layout.join_coefficients(parts), dintercept)
+        return Direction(dbeta, dmargins, curvature)
 
     def ray(self, direction: Direction) -> Ray:
         return Ray(self.f, self.margins, self.beta, self.penalty, direction)
@@ -102,7 +109,7 @@ class State:
     def move(self, direction: Direction, found: Found) -> None:
         """β += αΔβ, m += αΔm here; the blocks follow on their next call (Algorithm 4, lines 7-8)."""
         self.penalty += float(self.f.penalty_changes(self.beta, direction.dbeta, np.array([found.alpha]))[0])
-        self.nonzeros += vectors.move_coefficients(self.beta, found.alpha, *direction.dbeta)
+        vectors.move_coefficients(self.beta, found.alpha, *direction.dbeta)
         vectors.move(self.margins, found.alpha, direction.dmargins)
         self.objective = found.objective
         self._step = Step(found.alpha, direction.dmargins)
@@ -179,8 +186,8 @@ def _warn_unless_converged(solution: Solution, options: SolverOptions) -> None:
     reason = {
         "limit": f"{options.max_rounds} rounds did not bring the relative decrease to tol = {options.tol:g}; "
         "raise max_rounds or tol",
-        "gap": f"after {solution.rounds} rounds the objective hardly falls, but the gap is wide. Features far from "
-        "zero slow rounds down beside an intercept: centre or scale them, or use the default algorithm",
+        "gap": f"after {solution.rounds} rounds the objective hardly falls, but the gap is wide. Features that go "
+        "along with unpenalised ones slow rounds down: give those a factor above 0, or use the default algorithm",
         "no step": f"after {solution.rounds} rounds the line search found no step that lowers the objective",
     }[solution.stop]
     warnings.warn(

@@ -109,23 +109,47 @@ def _four_dense(chosen: Int64, kind: UInt8, c: int) -> bool:
 
 
 @kernel
-def _four_sums(dense: Float32, rows: Int64, r: Float64, w: Float64, g: Float64, h: Float64) -> None:
-    # X = dense[rows]; g[:] = X @ r; h[:] = X**2 @ w
+def four_sums(
+    dense: Float32,
+    rows: Int64,
+    r: Float64,
+    w: Float64 | None,
+    g: Float64,
+    h: Float64 | None,
+    H: Float64 | None,
+    weighted: bool | None,
+) -> None:
+    # X = dense[rows]; g[:] = X @ r, or X @ (w * r) unless `weighted` is None; h[:] = X**2 @ w;
+    # H[:] = (X * w) @ X.T, above the diagonal. Compiled for each choice of what is None, without what that leaves out.
     a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
     ga = gb = gc = gd = 0.0
     ha = hb = hc = hd = 0.0
-    for i in range(r.size):
+    ab = ac = ad = bc = bd = cd = 0.0
+    for i in range(dense.shape[1]):
         xa, xb, xc, xd = np.float64(a[i]), np.float64(b[i]), np.float64(c[i]), np.float64(d[i])
-        ga += xa * r[i]
-        gb += xb * r[i]
-        gc += xc * r[i]
-        gd += xd * r[i]
-        ha += xa * xa * w[i]
-        hb += xb * xb * w[i]
-        hc += xc * xc * w[i]
-        hd += xd * xd * w[i]
+        if w is not None:
+            va, vb, vc, vd = w[i] * xa, w[i] * xb, w[i] * xc, w[i] * xd
+        ga += (xa if weighted is None else va) * r[i]
+        gb += (xb if weighted is None else vb) * r[i]
+        gc += (xc if weighted is None else vc) * r[i]
+        gd += (xd if weighted is None else vd) * r[i]
+        if h is not None:
+            ha += va * xa
+            hb += vb * xb
+            hc += vc * xc
+            hd += vd * xd
+        if H is not None:
+            ab += va * xb
+            ac += va * xc
+            ad += va * xd
+            bc += vb * xc
+            bd += vb * xd
+            cd += vc * xd
     g[0], g[1], g[2], g[3] = ga, gb, gc, gd
-    h[0], h[1], h[2], h[3] = ha, hb, hc, hd
+    if h is not None:
+        h[0], h[1], h[2], h[3] = ha, hb, hc, hd
+    if H is not None:
+        H[0, 1], H[0, 2], H[0, 3], H[1, 2], H[1, 3], H[2, 3] = ab, ac, ad, bc, bd, cd
 
 
 @kernel
@@ -152,24 +176,11 @@ def sums(
         elif kind[s] == VALUED:
             g[c], h[c] = _listed_sums(indices, data, lo[s], hi[s], at[s] - lo[s], r, w)
         elif _four_dense(chosen, kind, c):
-            _four_sums(dense, at[chosen[c : c + 4]], r, w, g[c : c + 4], h[c : c + 4])
+            four_sums(dense, at[chosen[c : c + 4]], r, w, g[c : c + 4], h[c : c + 4], None, None)
             c += 3
         else:
             g[c], h[c] = _dense_sums(dense, at[s], r, w)
         c += 1
-
-
-@kernel
-def _four_slopes(dense: Float32, rows: Int64, r: Float64, g: Float64) -> None:
-    # g[:] = dense[rows] @ r
-    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
-    ga = gb = gc = gd = 0.0
-    for i in range(r.size):
-        ga += np.float64(a[i]) * r[i]
-        gb += np.float64(b[i]) * r[i]
-        gc += np.float64(c[i]) * r[i]
-        gd += np.float64(d[i]) * r[i]
-    g[0], g[1], g[2], g[3] = ga, gb, gc, gd
 
 
 @kernel
@@ -194,7 +205,7 @@ def slopes(
         elif kind[s] == VALUED:
             g[c] = listed_slope(indices, data, lo[s], hi[s], at[s] - lo[s], r)
         elif _four_dense(chosen, kind, c):
-            _four_slopes(dense, at[chosen[c : c + 4]], r, g[c : c + 4])
+            four_sums(dense, at[chosen[c : c + 4]], r, None, g[c : c + 4], None, None, None)
             c += 3
         else:
             g[c] = dense_slope(dense, at[s], r)

@@ -11,12 +11,28 @@ from __future__ import annotations
 import numpy as np
 
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8
-from solver.kernels.columns import DENSE, ONES, VALUED, dense_slope, listed_slope, move_by_list, move_by_row
+from solver.kernels.columns import (
+    DENSE,
+    ONES,
+    VALUED,
+    dense_slope,
+    four_sums,
+    listed_slope,
+    move_by_list,
+    move_by_row,
+)
 from solver.kernels.compiled import inlined, kernel
 from solver.kernels.penalty import coordinate_step
 from solver.kernels.vectors import bring
 
+CONSTANT = 1e-12  # share of a column's curvature: one that has less about its mean is constant
 WELL_FILLED = 1 / 16  # share of examples in a column from which neighbours in a line of cache are often used
+
+
+@inlined
+def _less_mean(g: float, h: float, s: float, offset: Float64) -> tuple[float, float]:
+    # g and h of the column less its mean: what they are where the intercept follows every step. s = (w * x).sum()
+    return g - offset[0] * s, max(h - s * s / offset[1], CONSTANT * h)
 
 
 # --- the paper's cycle: columns kept as lists, valued or, with data None, all ones; numba compiles each by itself ---
@@ -65,6 +81,7 @@ def _listed_cycle(
     nu: float,
     q: Float64,
     w: Float64,
+    offset: Float64 | None,
     moved: Int64,
     dbeta: Float64,
     count: int,
@@ -73,9 +90,14 @@ def _listed_cycle(
     for j in range(first, last):
         shift = at[j] - lo[j]
         g, h = _sums(indices, data, lo[j], hi[j], shift, q, w)
+        if offset is not None:
+            s = h if data is None else listed_slope(indices, data, lo[j], hi[j], shift, w)
+            g, h = _less_mean(g, h, s, offset)
         d = coordinate_step(g, h + nu, beta[j], up[j], down[j], l2[j])
         if d != 0.0:
             _step(indices, data, lo[j], hi[j], shift, d, q)
+            if offset is not None:
+                offset[0] -= s / offset[1] * d
             moved[count] = j
             dbeta[count] = d
             count += 1
@@ -106,35 +128,6 @@ def _dense_step(column: Float32, d: float, q: Float64) -> None:
 
 
 @kernel
-def _dense_quad_sums(X: Float32, s: int, q: Float64, w: Float64, g: Float64, H: Float64) -> None:
-    # Q = X[s : s + 4]; g[:] = Q @ (w * q); H[:] = (Q * w) @ Q.T, upper triangle
-    g0 = g1 = g2 = g3 = 0.0
-    h00 = h01 = h02 = h03 = h11 = h12 = h13 = h22 = h23 = h33 = 0.0
-    for i in range(q.size):
-        x0, x1 = np.float64(X[s, i]), np.float64(X[s + 1, i])
-        x2, x3 = np.float64(X[s + 2, i]), np.float64(X[s + 3, i])
-        v0, v1, v2, v3 = w[i] * x0, w[i] * x1, w[i] * x2, w[i] * x3
-        g0 += v0 * q[i]
-        g1 += v1 * q[i]
-        g2 += v2 * q[i]
-        g3 += v3 * q[i]
-        h00 += v0 * x0
-        h01 += v0 * x1
-        h02 += v0 * x2
-        h03 += v0 * x3
-        h11 += v1 * x1
-        h12 += v1 * x2
-        h13 += v1 * x3
-        h22 += v2 * x2
-        h23 += v2 * x3
-        h33 += v3 * x3
-    g[0], g[1], g[2], g[3] = g0, g1, g2, g3
-    H[0, 0], H[0, 1], H[0, 2], H[0, 3] = h00, h01, h02, h03
-    H[1, 1], H[1, 2], H[1, 3] = h11, h12, h13
-    H[2, 2], H[2, 3], H[3, 3] = h22, h23, h33
-
-
-@kernel
 def _dense_quad_step(X: Float32, s: int, d: Float64, q: Float64) -> None:
     # q -= d @ X[s : s + 4]
     d0, d1, d2, d3 = d[0], d[1], d[2], d[3]
@@ -153,18 +146,28 @@ def _dense_quad(
     nu: float,
     q: Float64,
     w: Float64,
+    offset: Float64 | None,
     d: Float64,
 ) -> None:
     # Four coordinates in turn, for one reading of q and w: after a step on one, the slopes of those that
     # follow are brought up to date through the four columns' own Hessian instead of through q.
-    g, H = np.empty(4), np.empty((4, 4))
-    _dense_quad_sums(X, s, q, w, g, H)
+    g, h, H = np.empty(4), np.empty(4), np.empty((4, 4))
+    four_sums(X, np.arange(s, s + 4), q, w, g, h, H, True)
+    if offset is not None:
+        sums = np.empty(4)
+        four_sums(X, np.arange(s, s + 4), w, None, sums, None, None, None)
+        for a in range(4):
+            g[a], h[a] = _less_mean(g[a], h[a], sums[a], offset)
+            for b in range(a + 1, 4):
+                H[a, b] -= sums[a] * sums[b] / offset[1]
     for a in range(4):
-        d[a] = coordinate_step(g[a], H[a, a] + nu, beta[a], up[a], down[a], l2[a])
+        d[a] = coordinate_step(g[a], h[a] + nu, beta[a], up[a], down[a], l2[a])
         for b in range(a + 1, 4):
             g[b] -= H[a, b] * d[a]
     if d[0] != 0.0 or d[1] != 0.0 or d[2] != 0.0 or d[3] != 0.0:
         _dense_quad_step(X, s, d, q)
+    if offset is not None:
+        offset[0] -= (sums * d).sum() / offset[1]
 
 
 @kernel
@@ -178,6 +181,7 @@ def _dense_cycle(
     nu: float,
     q: Float64,
     w: Float64,
+    offset: Float64 | None,
     moved: Int64,
     dbeta: Float64,
     count: int,
@@ -188,12 +192,17 @@ def _dense_cycle(
     while s < X.shape[0]:
         width = 4 if s + 4 <= X.shape[0] else 1
         if width == 4:
-            _dense_quad(X, s, beta[j : j + 4], up[j : j + 4], down[j : j + 4], l2[j : j + 4], nu, q, w, d)
+            _dense_quad(X, s, beta[j : j + 4], up[j : j + 4], down[j : j + 4], l2[j : j + 4], nu, q, w, offset, d)
         else:
             g, h = _dense_sums(X[s], q, w)
+            if offset is not None:
+                total = dense_slope(X, s, w)
+                g, h = _less_mean(g, h, total, offset)
             d[0] = coordinate_step(g, h + nu, beta[j], up[j], down[j], l2[j])
             if d[0] != 0.0:
                 _dense_step(X[s], d[0], q)
+                if offset is not None:
+                    offset[0] -= total / offset[1] * d[0]
         for a in range(width):
             if d[a] != 0.0:
                 moved[count] = j + a
@@ -224,6 +233,7 @@ def cycle(
     working: Float64,
     paired: Float64,
     apart: bool,
+    offset: Float64 | None,
     moved: Int64,
     dbeta: Float64,
 ) -> tuple[int, bool]:
@@ -231,6 +241,8 @@ def cycle(
     #                             q -= x * d; where d != 0, append (j, d) to (moved, dbeta)
     # q is in working if apart, or else in paired; returns how many moved, and where q is now. Well filled columns read
     # it apart, thinly filled ones paired. The rows of neighbouring dense columns are neighbours.
+    # offset: the intercept's step so far, changed in place, and w.sum(). The intercept is at its minimum after every
+    # step, so that columns count less their means. None where there is no intercept.
     n = paired.shape[0]
     count = 0
     first = 0
@@ -248,52 +260,29 @@ def cycle(
         qp, wp = (paired[:, 0], paired[:, 1])
         if kind[first] == DENSE:
             X = dense[at[first] : at[first] + last - first]
-            count = _dense_cycle(X, first, beta, up, down, l2, nu, q, w, moved, dbeta, count)
+            count = _dense_cycle(X, first, beta, up, down, l2, nu, q, w, offset, moved, dbeta, count)
         elif kind[first] == ONES:
             if apart:
                 count = _listed_cycle(
-                    lo, hi, at, indices, None, first, last, beta, up, down, l2, nu, q, w, moved, dbeta, count
+                    lo, hi, at, indices, None, first, last, beta, up, down, l2, nu, q, w, offset, moved, dbeta, count
                 )
             else:
                 count = _listed_cycle(
-                    lo, hi, at, indices, None, first, last, beta, up, down, l2, nu, qp, wp, moved, dbeta, count
+                    lo, hi, at, indices, None, first, last, beta, up, down, l2, nu, qp, wp, offset, moved, dbeta, count
                 )
         elif apart:
             count = _listed_cycle(
-                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, q, w, moved, dbeta, count
+                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, q, w, offset, moved, dbeta, count
             )
         else:
             count = _listed_cycle(
-                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, qp, wp, moved, dbeta, count
+                lo, hi, at, indices, data, first, last, beta, up, down, l2, nu, qp, wp, offset, moved, dbeta, count
             )
         first = last
     return count, apart
 
 
 # --- over a working set ---------------------------------------------------------------------------------------------
-
-
-@kernel
-def _four_slopes_and_hessian(dense: Float32, rows: Int64, r: Float64, w: Float64, g: Float64, H: Float64) -> None:
-    # X = dense[rows]; g[:] = X @ r; H[:] = (X * w) @ X.T, above the diagonal
-    a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
-    ga = gb = gc = gd = 0.0
-    ab = ac = ad = bc = bd = cd = 0.0
-    for i in range(r.size):
-        xa, xb, xc, xd = np.float64(a[i]), np.float64(b[i]), np.float64(c[i]), np.float64(d[i])
-        ga += xa * r[i]
-        gb += xb * r[i]
-        gc += xc * r[i]
-        gd += xd * r[i]
-        va, vb, vc = w[i] * xa, w[i] * xb, w[i] * xc
-        ab += va * xb
-        ac += va * xc
-        ad += va * xd
-        bc += vb * xc
-        bd += vb * xd
-        cd += vc * xd
-    g[0], g[1], g[2], g[3] = ga, gb, gc, gd
-    H[0, 1], H[0, 2], H[0, 3], H[1, 2], H[1, 3], H[2, 3] = ab, ac, ad, bc, bd, cd
 
 
 @kernel
@@ -347,7 +336,7 @@ def descend(
         if width == 4 and kind[chosen[here[3]]] == DENSE:
             for e in range(4):
                 rows[e] = at[chosen[here[e]]]
-            _four_slopes_and_hessian(dense, rows, r, w, g, H)
+            four_sums(dense, rows, r, w, g, None, H, None)
         else:
             width = 1
             if kind[s] == ONES:

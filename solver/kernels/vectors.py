@@ -16,7 +16,7 @@ end. If the curvature of the loss can vanish, z grows without bound where an exa
 
 from __future__ import annotations
 
-from solver.arrays import Float64
+from solver.arrays import Float64, Int64
 from solver.kernels.compiled import inlined, kernel
 
 LEAST_CURVATURE = 1e-6  # of |r|: a cycle holds w above it, where the curvature of the loss vanishes
@@ -96,12 +96,7 @@ def energy(r: Float64, w: Float64) -> float:
 
 
 @kernel
-def move_coefficients(beta: Float64, alpha: float, index: Float64, dbeta: Float64) -> int:
-    # before = np.count_nonzero(beta); beta[index] += alpha * dbeta; return np.count_nonzero(beta) - before
-    gained = 0
+def move_coefficients(beta: Float64, alpha: float, index: Int64, dbeta: Float64) -> None:
+    # beta[index] += alpha * dbeta
     for i in range(index.size):
-        old = beta[index[i]]
-        new = old + alpha * dbeta[i]
-        beta[index[i]] = new
-        gained += int(new != 0.0) - int(old != 0.0)
-    return gained
+        beta[index[i]] += alpha * dbeta[i]

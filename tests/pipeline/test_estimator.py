@@ -175,12 +175,17 @@ def test_a_warm_start_that_is_not_allowed_any_more_is_made_so(change: dict[str, 
 
 
 def test_the_paper_s_rounds_that_crawl_are_not_taken_for_the_end() -> None:
+    """As they do beside an unpenalised feature that all others go along with. An intercept is no such feature."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 10)) + 100.0
     y = X[:, 0] - X[:, 1] + rng.normal(size=200) > 0
+    X[:, 9] = 1.0
+    own = L1LogisticRegression(1.0, algorithm="paper", fit_intercept=False, penalty_factors=[1.0] * 9 + [0.0])
     with pytest.warns(ConvergenceWarning, match="rounds the relative duality gap is"):
-        model = L1LogisticRegression(1.0, algorithm="paper").fit(X, y)
-    assert not model.converged_
+        assert not own.fit(X, y).converged_
+    model = L1LogisticRegression(1.0, algorithm="paper").fit(X, y)
+    assert model.converged_
+    assert model.objective_ == pytest.approx(L1LogisticRegression(1.0).fit(X, y).objective_, rel=1e-2)
 
 
 def test_penalty_factors_free_and_exclude_features(client: Client) -> None:

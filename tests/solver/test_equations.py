@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 
 from solver import Block, Columns, Examples, SolverOptions
 from solver.arrays import Coefficients
@@ -19,9 +20,9 @@ NU = 1e-6
 NAMES = ["tall", "wide", "sparse", "one_hot", "dense", "mixed"]
 
 
-def irls(X: Any, y: Any, beta: Any) -> tuple[Any, Any, Any]:
+def irls(X: Any, y: Any, beta: Any, intercept: float = 0.0) -> tuple[Any, Any, Any]:
     """p, w and z of eq. (IRLS)."""
-    p = 1.0 / (1.0 + np.exp(-X @ beta))
+    p = 1.0 / (1.0 + np.exp(-X @ beta - intercept))
     w = p * (1.0 - p)
     return p, w, ((y + 1.0) / 2.0 - p) / w
 
@@ -60,9 +61,8 @@ def test_eq_irls_is_the_taylor_expansion_up_to_a_constant(seed: int) -> None:
     assert weighted_squares(step) - constant == pytest.approx(taylor(step), rel=1e-9, abs=1e-9)
 
 
-def paper_cycle(X: Any, y: Any, beta: Any, lam: float, nu: float = NU) -> Any:
+def paper_cycle(X: Any, w: Any, z: Any, beta: Any, lam: float, nu: float = NU) -> Any:
     """Algorithm 2 in the paper's own terms, z and q, with ν on the diagonal."""
-    _, w, z = irls(X, y, beta)
     delta = np.zeros_like(beta)
     for j in range(beta.size):
         x = X[:, j]
@@ -86,9 +86,37 @@ def test_residual_form_is_the_papers_z_and_q_form(make: Callable[..., Any], name
 
     update = block.cycle(None, lam, NU)
 
-    expected = paper_cycle(dense, examples.encoded, beta, lam)
+    _, w, z = irls(dense, examples.encoded, beta)
+    expected = paper_cycle(dense, w, z, beta, lam)
     assert np.allclose(update.dbeta.dense(beta.size), expected, rtol=1e-8, atol=1e-11)
     assert np.allclose(update.dmargins, dense @ expected, rtol=1e-8, atol=1e-10)
+    assert update.dintercept == 0.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lam", [0.01, 1.0, 5.0])
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+def test_where_an_intercept_follows_every_step_columns_count_less_their_means(
+    make: Callable[..., Any], name: str, lam: float, mean: float
+) -> None:
+    X, examples = make(name)
+    X.data += np.float32(mean)
+    dense, y = X.toarray().astype(np.float64), examples.encoded
+    beta = 0.2 * np.random.default_rng(1).normal(size=dense.shape[1]) / (1.0 + mean)
+    beta[::3] = 0.0
+    b = brentq(lambda b: (irls(dense, y, beta, b)[0] - (y + 1.0) / 2.0).sum(), -20.0, 20.0, xtol=1e-13)
+    block = Block([Columns.from_csc(X.indptr, X.indices, X.data, examples.n)], beta.size, examples)
+    block.start(Coefficients.from_dense(beta))
+    block.set_margins(dense @ beta + b)
+
+    update = block.cycle(None, lam, NU, intercept=True)
+
+    _, w, z = irls(dense, y, beta, b)
+    means = w @ dense / w.sum()
+    expected = paper_cycle(dense - means, w, z, beta, lam)
+    assert np.allclose(update.dbeta.dense(beta.size), expected, rtol=1e-6, atol=1e-8)
+    assert update.dintercept == pytest.approx(-means @ expected, rel=1e-6, abs=1e-6)
+    assert np.allclose(update.dmargins, (dense - means) @ expected, rtol=1e-6, atol=1e-6)
 
 
 @given(seed=st.integers(0, 10_000), lam=st.floats(0.01, 5.0))

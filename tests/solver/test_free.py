@@ -87,6 +87,18 @@ def test_many_examples_whose_sums_round_end_in_few_steps(
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+def test_near_the_minimum_slopes_alone_say_that_a_step_is_good(monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+    """Values of f would cost as much again."""
+    X = columns()
+    free, margins = free_of(X, Examples.of(targets(X, loss), None, loss)), np.zeros(80)
+    free.refit(margins)
+    monkeypatch.setattr(free, "_search", None)
+    near = margins + X.astype(float) @ np.full(5, 1e-3)
+    np.testing.assert_allclose(free.refit(near), np.full(5, -1e-3), rtol=1e-6)
+    np.testing.assert_allclose(near, margins, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
 def test_a_refit_at_the_minimum_moves_nothing(loss: str) -> None:
     X = columns()
     free, margins = free_of(X, Examples.of(targets(X, loss), None, loss)), np.zeros(80)

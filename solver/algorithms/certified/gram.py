@@ -175,6 +175,7 @@ class Float32Units:
     unit: Float32  # the inverse of a column's size
     sums: Float64  # Σ w x
     total: float  # Σ w
+    constant: Int64  # columns of nothing but ones
 
     @classmethod
     def of(cls, store: Store, slots: Int64, w: Float64) -> Float32Units:
@@ -183,7 +184,7 @@ class Float32Units:
         kinds = store.kinds(slots)
         mean, unit, sums = np.zeros(slots.size, np.float32), np.ones(slots.size, np.float32), np.zeros(slots.size)
         if (kinds == ONES).all():
-            return cls(weight, mean, unit, sums, 0.0)
+            return cls(weight, mean, unit, sums, 0.0, np.empty(0, np.int64))
         squares = np.empty(slots.size)
         store.sums(slots, size, size, sums, squares)
         dense = kinds == DENSE
@@ -193,7 +194,7 @@ class Float32Units:
         unit[uneven] = 1.0 / np.clip(spread[uneven], *ROUNDING.column_sizes)
         if dense.any() and (w < 0.0).any():
             store.slopes(slots, w, sums)
-        return cls(weight, mean, unit, sums, float(w.sum()))
+        return cls(weight, mean, unit, sums, float(w.sum()), np.flatnonzero(store.is_constant(slots)))
 
     def unscaled(self, G: Float64, first_row: int) -> Float64:
         """XᵀWX of the columns themselves, from G of the shifted and scaled columns."""
@@ -202,4 +203,8 @@ class Float32Units:
         if mean.any():  # x = c + m, and so Σ w x x' = Σ w c c' + m Σ w x' + m' Σ w c
             G += np.outer(mean[first_row:], self.sums)
             G += np.outer((self.sums - mean * self.total)[first_row:], mean)
+            for j in self.constant:  # eliminating the intercept takes the means away: its row must not round
+                G[:, j] = self.sums[first_row:]
+                if j >= first_row:
+                    G[j - first_row] = self.sums
         return G

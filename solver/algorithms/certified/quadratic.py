@@ -7,16 +7,14 @@ along it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from solver.algorithms.certified.gram import gram_for, has_most_features, heaviest, weighted_gram
+from solver.algorithms.certified.gram import gram_for, has_most_features
 from solver.algorithms.certified.gram_problem import Eliminated, GramProblem
-from solver.algorithms.certified.store import Gram, Store
-from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, PRECONDITIONER, ROUNDING
+from solver.algorithms.certified.store import Store
+from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, ROUNDING
 from solver.arrays import Float64, Int64
 from solver.columns import DENSE
 from solver.kernels import descent, vectors
@@ -153,21 +151,21 @@ class Model:
         diagonal = G.diagonal()
         # A feature may have most of its weight on examples that the matrix left out.
         curvature = np.where(diagonal < MODEL.least_curvature_share * h, h, diagonal)
-        np.fill_diagonal(G, curvature + self._ridge(self._order, ROUNDING.gram_ridge))
+        np.fill_diagonal(G, curvature + self._ridge())
         return G
 
-    def _ridge(self, coordinates: Int64, share: float) -> Float64:
-        """A share of each column's curvature, for dense columns of the curvature about their mean.
+    def _ridge(self) -> Float64:
+        """A share of each included column's curvature, for dense columns of the curvature about their mean.
 
         Products are formed about the mean: only that part has float32 errors.
         """
-        quad, slots, h = self._quad, self._quad.slots[coordinates], self._quad.h[coordinates]
+        quad, slots, h = self._quad, self._quad.slots[self._order], self._quad.h[self._order]
         if not (quad.store.kinds(slots) == DENSE).any():
-            return share * h
+            return ROUNDING.gram_ridge * h
         sums = np.empty(slots.size)
         quad.store.slopes(slots, quad.w, sums)
         spread = np.maximum(h - sums**2 / float(quad.w.sum()), 0.0)
-        return share * spread + ROUNDING.sums_ridge * h
+        return ROUNDING.gram_ridge * spread + ROUNDING.sums_ridge * h
 
     # --- along the face -----------------------------------------------------------------------------------------
 
@@ -196,14 +194,14 @@ class Model:
         return 0.0
 
     def _conjugate_gradients(self, face: Int64, share: float, least: float) -> Float64:
-        """Solve H δ = −∇ on the face, preconditioned, until an iteration gains little."""
+        """Solve H δ = −∇ on the face, preconditioned by the diagonal of H, until an iteration gains little."""
         quad, terms = self._quad, self._quad.terms.of(face)
-        slots, h, precondition = quad.slots[face], quad.h[face] + terms.l2, self._preconditioner(face)
+        slots, h = quad.slots[face], quad.h[face] + terms.l2
         residual, image = self._face_slopes(face), np.empty(slots.size)
         step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
         last = np.inf
         for k in range(MODEL.cg_iterations):
-            scaled = precondition(residual)
+            scaled = residual / h
             energy = float(residual @ scaled)
             if energy <= 0.0:
                 break
@@ -232,56 +230,6 @@ class Model:
         now = quad.beta[face] + self.d[face]
         slopes -= terms.slope_at(now) + terms.l2 * now
         return slopes
-
-    def _preconditioner(self, face: Int64) -> Callable[[Float64], Float64]:
-        """The diagonal of H, and for the stiffest columns, those of largest curvature, their Gram matrix.
-
-        They are the frequent features, which overlap the most and slow conjugate gradients down.
-        """
-        quad, l2 = self._quad, self._quad.terms.l2[face]
-        h = quad.h[face] + l2
-        stiff = np.sort(np.argsort(-h, kind="stable")[: self._stiff_count(face)])
-        if stiff.size < PRECONDITIONER.least_stiff_columns:
-            return lambda residual: residual / h
-        scale = float(quad.w.sum())
-        gram = self._stiff_gram(face[stiff], scale)
-        here = np.flatnonzero(np.isin(quad.position[face], gram.position, assume_unique=True))
-        try:
-            G = scale * gram.of(quad.position[face[here]])
-            G[np.diag_indices(here.size)] += l2[here]
-            factor = cho_factor(G, lower=True, check_finite=False)
-        except LinAlgError:  # columns depend on each other beyond float32: the diagonal serves
-            return lambda residual: residual / h
-
-        def precondition(residual: Float64) -> Float64:
-            scaled = residual / h
-            scaled[here] = cho_solve(factor, residual[here], check_finite=False)
-            return scaled
-
-        return precondition
-
-    def _stiff_gram(self, stiff: Int64, scale: float) -> Gram:
-        """The Gram matrix of the stiffest columns, for weights that sum to 1.
-
-        An old one serves until most columns, or the proportions of the weights, have changed.
-        """
-        quad, position = self._quad, self._quad.position[stiff]
-        last = quad.store.stiff_gram
-        if last is None or last.is_outdated(position, quad.w / scale):
-            weights = heaviest(quad.w / scale, PRECONDITIONER.weights_left_out)
-            G = weighted_gram(quad.store, position, weights)
-            curvature = np.maximum(G.diagonal(), quad.h[stiff] / scale)
-            np.fill_diagonal(G, curvature + self._ridge(stiff, PRECONDITIONER.stiff_ridge) / scale)
-            quad.store.stiff_gram = last = Gram(position, G, weights)
-        return last
-
-    def _stiff_count(self, face: Int64) -> int:
-        """As many columns as have a Gram matrix that costs no more than a few iterations."""
-        quad = self._quad
-        entries = float(quad.store.entries(quad.slots[face]).sum())
-        iterations = PRECONDITIONER.iterations_worth * 2.0 * entries
-        affordable = int(np.sqrt(iterations / (GRAM_CHOICE.multiplication_cost * quad.r.size)))
-        return min(affordable, face.size, quad.store.max_gram_columns)
 
     def _value(self, d: Float64, r: Float64) -> float:
         """The model at d, where its residual is r."""

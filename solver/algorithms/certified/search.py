@@ -29,7 +29,6 @@ from solver.algorithms.certified.tuning import ACCURACY, ESTIMATE, ROUNDING, STE
 from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Sweep
 from solver.blocks import Blocks
-from solver.columns import Columns
 from solver.options import DefaultOptions
 from solver.path import OnState, PathStart, StateMismatch, StateVectors
 from solver.problem import Problem
@@ -170,10 +169,10 @@ class CertifiedSearch:
 
     def _store_unpenalised_columns(self) -> None:
         """Put the unpenalised columns into the store. They are not counted in the budget and never dropped."""
-        rows = self._free.columns
-        self._store.add(self._free.position, Columns.from_rows(rows))
-        self._store.budget += rows.nbytes
-        self._column_bytes[self._free.position] = 4 * rows.shape[1]
+        columns = self._free.columns
+        self._store.add(self._free.position, columns)
+        self._store.budget += self._store.nbytes
+        self._column_bytes[self._free.position] = columns.sizes()
 
     def solve(self, lam: float, *, lambda_index: int = 0, on_round: OnRound | None = None) -> Solution:
         """Minimise f at λ, starting at the last solution."""

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solver.algorithms.certified.threads import Threads
-from solver.algorithms.certified.tuning import GRAM_MATRIX, PRECONDITIONER, STORE
+from solver.algorithms.certified.tuning import GRAM_MATRIX, STORE
 from solver.arrays import Float64, Int64, UInt8
-from solver.columns import DENSE, VALUED, ColumnArrays, Columns, read_only
+from solver.columns import DENSE, ONES, VALUED, ColumnArrays, Columns, read_only
 from solver.kernels import columns as kernels
 
 
@@ -31,14 +32,6 @@ class Gram:
         rows = np.searchsorted(self.position, position)
         return self.G[np.ix_(rows, rows)]
 
-    def is_outdated(self, position: Int64, w: Float64) -> bool:
-        """Does it lack many of these features, or are its weights far from w?"""
-        known = np.isin(position, self.position, assume_unique=True).mean()
-        return bool(
-            known < PRECONDITIONER.least_known_share
-            or float(np.abs(w - self.w).sum()) > PRECONDITIONER.max_weights_change
-        )
-
 
 class Store:
     """Columns over n examples out of p coordinates, in at most `budget` bytes, worked on by some threads."""
@@ -51,7 +44,6 @@ class Store:
         self._slot = np.full(p, -1, np.int32)
         self._position: Int64 = np.empty(0, np.int64)
         self.gram: Gram | None = None  # the last one formed, for the next model
-        self.stiff_gram: Gram | None = None  # the preconditioner's, for weights that sum to 1
         self._clear()
 
     def _clear(self) -> None:
@@ -92,6 +84,11 @@ class Store:
     def kinds(self, slots: Int64) -> UInt8:
         """The kind of each column: VALUED, ONES or DENSE."""
         return self._kind[slots]
+
+    def is_constant(self, slots: Int64) -> NDArray[np.bool_]:
+        """Which columns are lists of ones of every example: an intercept's."""
+        constant: NDArray[np.bool_] = (self._kind[slots] == ONES) & (self._hi[slots] - self._lo[slots] == self.n)
+        return constant
 
     def missing(self, position: Int64) -> Int64:
         """The features whose columns are not in the store."""

@@ -38,31 +38,26 @@ class NewtonState:
     """What the Newton steps of a search have shown so far.
 
     gains: the decrease of f by each step.
-    turn_limit: turns that the next quadratic model may take.
     in_model: the features that the last model contained.
     used_gram: was the last model minimised by its Gram matrix?
     model_remaining: what the last model's minimiser left to gain on it.
     weight_error: the relative error of the weights in the last model's Gram matrix.
-    weights_change: the relative change of the weights by the last step.
     last_cycles: cycles and iterations that the last model took.
     slow_cycles: cycles and iterations of all slow steps. The budget of a Gram matrix grows by them.
     """
 
     in_model: NDArray[np.bool_]
     gains: list[float] = field(default_factory=list)
-    turn_limit: int = NEWTON.turns
     used_gram: bool = False
     model_remaining: float = 0.0
     weight_error: float = 0.0
-    weights_change: float = np.inf
     last_cycles: int = 0
     slow_cycles: int = 0
 
     @property
     def is_slow(self) -> bool:
-        """Did the last step gain little less than the one before, with steady weights? Then the model holds it up."""
-        gains, steady = self.gains, self.weights_change < NEWTON.steady_weights
-        return len(gains) > 1 and gains[-1] > NEWTON.slow_ratio * gains[-2] and steady
+        """Did the last step gain little less than the one before? Then the model holds it up."""
+        return len(self.gains) > 1 and self.gains[-1] > NEWTON.slow_ratio * self.gains[-2]
 
     @property
     def converges_fast(self) -> bool:
@@ -143,7 +138,7 @@ class Subspace:
 
     def _newton_steps(self, tolerance: float, max_gap: float, limit: int) -> None:
         state, stale = self._state, NEWTON.stale_weights
-        state.gains, state.turn_limit = [], NEWTON.turns
+        state.gains = []
         for _ in range(limit):
             self._expand()
             single_gains, allowed = self._single_coordinate_gains(), tolerance * self.objective
@@ -156,7 +151,7 @@ class Subspace:
                 self.remaining = max(self.remaining, single_gains)
                 return
             if state.is_slow:
-                stale = max(NEWTON.stale_weights_shrink * stale, NEWTON.stale_weights_least)
+                stale *= NEWTON.stale_weights_shrink
                 state.slow_cycles += state.last_cycles
             before = self.objective
             if not self._newton_step(allowed, stale, fine=self.remaining <= allowed and not unseen):
@@ -193,7 +188,7 @@ class Subspace:
         """
         self.dual_margins, g = self.margins, self.g
         best = self._gap_from(self.margins, g)
-        level = 1.0 + min(DUAL_POINT.slack_share * asked, DUAL_POINT.max_slack)
+        level = 1.0 + DUAL_POINT.slack_share * asked
         for _ in range(0 if self.f.terms.is_ridged else DUAL_POINT.max_projections):
             if best <= asked * self.objective:
                 break
@@ -215,8 +210,8 @@ class Subspace:
         self._examples.residuals(self.dual_margins, working)
         terms = Terms(*(level * array for array in self.f.terms))
         lasso = self._quadratic(np.zeros(self.position.size), terms, working[0], g)
-        model = Model(lasso, DUAL_POINT.projection_stale_weights, self._state.slow_cycles)
-        model.descend(DUAL_POINT.projection_turns, 0.0, DUAL_POINT.projection_cycle_share)
+        model = Model(lasso, NEWTON.stale_weights, self._state.slow_cycles)
+        model.descend(NEWTON.max_turns, 0.0, DUAL_POINT.projection_cycle_share)
         chosen = np.flatnonzero(model.d)
         return self.dual_margins + self.store.product(self.slots[chosen], model.d[chosen])
 
@@ -237,10 +232,8 @@ class Subspace:
         """The quadratic expansion of the loss at β: residual, weights, slopes and the Hessian's diagonal."""
         self._fit_unpenalised()
         self._is_expanded = True
-        before = self.w.copy()
         self._examples.residuals(self.margins, self._working, ROUNDING.least_weight)
         self.r[:], self.w[:] = self._working
-        self._state.weights_change = float(np.abs(self.w - before).sum()) / float(self.w.sum())
         self.store.sums(self.slots, self.r, self.w, self.g, self.h)
 
     def _fit_unpenalised(self) -> None:
@@ -268,15 +261,12 @@ class Subspace:
         self.steps += 1
         state = self._state
         quadratic = self._quadratic(self.beta, self.f.terms, self.r, self.g)
-        model = Model(quadratic, min(stale, NEWTON.stale_weights_fine) if fine else stale, state.slow_cycles)
+        model = Model(quadratic, stale, state.slow_cycles)
         least, share = (0.0, NEWTON.cycle_share_fine) if fine else (NEWTON.least_gain * allowed, NEWTON.cycle_share)
-        ended = model.descend(state.turn_limit, least, share)
+        model.descend(NEWTON.max_turns, least, share)
         state.last_cycles, state.in_model, state.used_gram = model.cycles, model.included, model.used_gram
         state.model_remaining, state.weight_error = model.remaining, model.weight_error
-        alpha = self._move(model.d)
-        if alpha == 1.0 and not ended:
-            state.turn_limit = min(2 * state.turn_limit, NEWTON.max_turns)
-        return alpha > 0.0
+        return self._move(model.d) > 0.0
 
     def _move(self, d: Float64) -> float:
         """Step along d as far as the line search says; returns the step size."""

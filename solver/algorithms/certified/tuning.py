@@ -11,7 +11,6 @@ ESTIMATE         the estimate of the suboptimality
 NEWTON           prox-Newton steps over the working set
 DUAL_POINT       the dual point for the certificate
 MODEL            one quadratic model, minimised on the columns
-PRECONDITIONER   of the conjugate gradients
 GRAM_CHOICE      columns or Gram matrix?
 GRAM_MATRIX      Gram matrices, formed and updated
 GRAM_PROBLEM     a quadratic model with its Gram matrix at hand: faces and ADMM
@@ -127,24 +126,13 @@ class NewtonTuning:
     # A Gram matrix serves again while the weights changed by no more than this, relative to their sum. Not measured
     # by itself; 0.25 before updates existed.
     stale_weights: float = 0.15
-    # Relative change of the weights up to which a Gram matrix serves again once only the gap is left to close. Not
-    # measured by itself.
-    stale_weights_fine: float = 0.02
-    # Lower end of `stale_weights` as slow steps tighten it. Not measured by itself.
-    stale_weights_least: float = 1e-4
     # Factor on `stale_weights` after a slow step. Not measured by itself.
     stale_weights_shrink: float = 0.1
     # A step is slow when it gains more than this share of the step before: a better Gram matrix would help. Not
     # measured by itself.
     slow_ratio: float = 0.3
-    # Slow steps blame the Gram matrix only while the weights changed by less than this, relative to their sum.
-    # Otherwise f itself is far from quadratic, and the next model helps. Not measured by itself.
-    steady_weights: float = 0.2
-    # Turns of cycles and conjugate gradients on one quadratic model, at first: early models do not hold for long.
-    # Measured: many cycles for each early step helped less (docs/tuning.md, what was left out).
-    turns: int = 3
-    # Turns on one quadratic model at most, doubled towards it after each full step that used its turns up. Not
-    # measured by itself.
+    # Turns of cycles and conjugate gradients on one quadratic model, at most. Measured: 3 at first, doubled after full
+    # steps, or 10 from the first on made no difference (docs/tuning.md, ablation).
     max_turns: int = 10
     # A cycle that gains less than this share of the model's gain so far ends the step. Not measured by itself.
     cycle_share: float = 0.1
@@ -171,18 +159,11 @@ class DualPointTuning:
     # Relative gap that is aimed for when the search asked for none: a little below the default max_gap of 1e-2. Not
     # measured by itself.
     default_gap: float = 8e-3
-    # Turns of cycles and conjugate gradients for one projection. Measured: cycles alone took twice as long.
-    projection_turns: int = 4
-    # Relative change of the weights up to which a Gram matrix serves: a rough projection will do. Not measured by
-    # itself.
-    projection_stale_weights: float = 0.5
     # A cycle that gains less than this share of the projection's gain so far ends it. Not measured by itself.
     projection_cycle_share: float = 0.01
     # Slopes may stay above their threshold by this share of the gap aimed for: the scaling then costs less than the
     # gap. Not measured by itself.
     slack_share: float = 0.5
-    # Relative excess of slopes over their threshold, at most. Not measured by itself.
-    max_slack: float = 1e-2
 
 
 @dataclass(frozen=True)
@@ -213,28 +194,6 @@ class ModelTuning:
     # A column's curvature in the Gram matrix must be at least this share of the true one. Otherwise the true one
     # replaces it: a feature of light examples alone would step too far. Not measured by itself.
     least_curvature_share: float = 0.5
-
-
-@dataclass(frozen=True)
-class PreconditionerTuning:
-    """The preconditioner of conjugate gradients: the Gram matrix of the stiffest columns."""
-
-    # The Gram matrix of the stiffest columns may cost as much as this many iterations of conjugate gradients. Not
-    # measured by itself.
-    iterations_worth: int = 8
-    # Share of the weights' sum that the Gram matrix of the stiffest columns may leave out. Not measured by itself.
-    weights_left_out: float = 0.02
-    # With fewer columns than this the diagonal serves. Not measured by itself.
-    least_stiff_columns: int = 20
-    # Share of a column's curvature that is added to the diagonal to keep the matrix positive definite. Not measured
-    # by itself.
-    stiff_ridge: float = 1e-5
-    # The Gram matrix of the stiffest columns is formed anew when it has less than this share of the columns wanted.
-    # Not measured by itself.
-    least_known_share: float = 0.5
-    # The Gram matrix of the stiffest columns is formed anew when the weights, scaled to sum to 1, changed by more
-    # than this in all. Not measured by itself.
-    max_weights_change: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -410,7 +369,6 @@ ESTIMATE = EstimateTuning()
 NEWTON = NewtonTuning()
 DUAL_POINT = DualPointTuning()
 MODEL = ModelTuning()
-PRECONDITIONER = PreconditionerTuning()
 GRAM_CHOICE = GramChoiceTuning()
 GRAM_MATRIX = GramMatrixTuning()
 GRAM_PROBLEM = GramProblemTuning()

@@ -17,9 +17,12 @@ from solver import (
     Coefficients,
     ConvergenceWarning,
     Examples,
+    Penalty,
+    Problem,
     RoundRecord,
     SolverOptions,
     ThreadBlocks,
+    solve_path,
 )
 from solver.algorithms.paper import back_to_one
 from solver.linesearch import Found, line_search
@@ -268,3 +271,26 @@ def test_a_line_search_that_finds_nothing_ends_the_iteration_and_says_so(
         solution = solve(blocks, examples, 0.01, options)
     assert (solution.stop, solution.converged, solution.rounds) == ("no step", False, 1)
     assert solution.nonzeros == 0
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_beside_an_intercept_columns_far_from_zero_take_no_more_rounds_than_near_it(blocks: int) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 12))
+    y = np.where(X[:, 0] - X[:, 1] + 0.5 + rng.normal(size=300) > 0, 1.0, -1.0)
+    examples, options = Examples.of(y), SolverOptions.paper(tol=1e-8, max_rounds=300)
+    problem = Problem(examples, Penalty(12), intercept=True)
+    found, records = [], dict[int, RoundRecord]()
+    for mean in (0.0, 1000.0):
+        columns = sparse.csc_matrix((X + mean).astype(np.float32))
+        with ThreadBlocks.from_csc(columns, examples, blocks) as cut:
+            path = solve_path(
+                cut, problem, [20.0, 5.0, 1.0], options, on_round=lambda one: records.update({one.lambda_index: one})
+            )
+            found.append(list(path))
+    for near, far in zip(*found, strict=True):
+        assert near.converged and far.converged
+        assert records[far.lambda_index].nonzeros == far.nonzeros  # the intercept is none of them
+        assert far.objective == pytest.approx(near.objective, rel=1e-4)  # data round to float32
+        assert far.rounds <= near.rounds + 2
+        assert far.gap <= 1e-3 * far.objective
