@@ -153,7 +153,6 @@ class CertifiedSearch:
             earlier,
             self._swept_at,
             self._store.gram,
-            self._store.stiff_gram,
         ).vectors()
 
     def restore(self, state: SearchState) -> None:
@@ -163,7 +162,7 @@ class CertifiedSearch:
         missing = self._store.missing(state.stored)
         if missing.size:
             self._store.add(missing, self._blocks.columns(missing))
-        self._store.gram, self._store.stiff_gram = state.gram, state.stiff_gram
+        self._store.gram = state.gram
         if state.dual_margins is not None:
             self._sweep(state.dual_margins, self._last_lambda, 1.0)
 

@@ -29,7 +29,7 @@ class SearchState:
     earlier: λ and β before the last solution, to extrapolate from.
     dual_margins: where the blocks' slopes belong to, if they hold any.
     stored: the features whose columns are in the store. support_bytes: the sizes of the columns of β.
-    gram, stiff_gram: those of the store.
+    gram: that of the store.
     """
 
     budget: int
@@ -40,7 +40,6 @@ class SearchState:
     earlier: tuple[float, Coefficients] | None = field(default=None, repr=False)
     dual_margins: Float64 | None = field(default=None, repr=False)
     gram: Gram | None = field(default=None, repr=False)
-    stiff_gram: Gram | None = field(default=None, repr=False)
 
     def vectors(self) -> StateVectors:
         found = {
@@ -53,9 +52,9 @@ class SearchState:
             found |= {"earlier": np.concatenate(([lam], beta.value)), "earlier_at": beta.position.astype(np.float64)}
         if self.dual_margins is not None:
             found["dual_margins"] = self.dual_margins
-        for name, gram in (("gram", self.gram), ("stiff_gram", self.stiff_gram)):
-            if gram is not None:
-                found |= {name: gram.G.ravel(), f"{name}_at": gram.position.astype(np.float64), f"{name}_w": gram.w}
+        if self.gram is not None:
+            at, G = self.gram.position.astype(np.float64), self.gram.G.ravel()
+            found |= {"gram": G, "gram_at": at, "gram_w": self.gram.w}
         return found
 
     @classmethod
@@ -73,8 +72,7 @@ class SearchState:
             read.positions("stored"),
             read.earlier(),
             read.floats("dual_margins", n) if "dual_margins" in found else None,
-            read.gram("gram", n),
-            read.gram("stiff_gram", n),
+            read.gram(n),
         )
 
 
@@ -110,8 +108,8 @@ class _Reader:
         vector = self.floats("earlier", at.size + 1)
         return float(vector[0]), Coefficients(at, vector[1:])
 
-    def gram(self, name: str, n: int) -> Gram | None:
-        if name not in self.found:
+    def gram(self, n: int) -> Gram | None:
+        if "gram" not in self.found:
             return None
-        at, w = self.positions(f"{name}_at"), self.floats(f"{name}_w", n)
-        return Gram(at, self.floats(name, at.size**2).reshape(at.size, at.size), w)
+        at, w = self.positions("gram_at"), self.floats("gram_w", n)
+        return Gram(at, self.floats("gram", at.size**2).reshape(at.size, at.size), w)
