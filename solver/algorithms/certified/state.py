@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from solver.algorithms.certified.store import Gram
+from solver.algorithms.certified.tuning import STORE
 from solver.arrays import Coefficients, Float64, Int64
 from solver.path import StateMismatch, StateVectors
-
-MOST_THREADS = 4096  # no machine has as many
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class SearchState:
         """StateMismatch where vectors are missing, or do not fit the problem."""
         read = _Reader(found, coordinates)
         budget, threads, exceeded_budget = read.counts("settings", 3).tolist()
-        if not 1 <= threads <= MOST_THREADS:
-            raise StateMismatch(f"settings must have 1 to {MOST_THREADS} threads")
+        if not 1 <= threads <= STORE.max_threads:
+            raise StateMismatch(f"settings must have 1 to {STORE.max_threads} threads")
         return cls(
             budget,
             threads,

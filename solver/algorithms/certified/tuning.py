@@ -275,6 +275,8 @@ class StoreTuning:
     entries_per_thread: int = 100_000
     # Values of a dense column that cost as much as one entry of a sparse one. Not measured by itself.
     dense_values_per_entry: int = 4
+    # Most threads that a stored state may ask for: it is read from a file, and no machine has as many.
+    max_threads: int = 4096
 
 
 @dataclass(frozen=True)
