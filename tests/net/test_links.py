@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -91,6 +92,7 @@ def objectives(folder: Path, output: str) -> np.ndarray:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if reason := missing():
         pytest.skip(reason)
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated"))  # so that the namespaces are removed
     folder = tmp_path_factory.mktemp("net")
     (folder / "train.svm").write_bytes(to_text(*make_rows(n=3000, p=300)))
     subprocess.run(command("convert", *convert_words(folder, "data"), "--workers", "2"), check=True)
