@@ -52,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandMade]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process. The commands that tests start have their own, long patience."""
-    for name, seconds in {"TURN_SECONDS": 0.2, "SILENCE_SECONDS": 2.0, "ANSWER_SECONDS": 2.0}.items():
+    for name, seconds in {"TURN_SECONDS": 0.2, "SILENCE_SECONDS": 2.0, "ANSWER_SECONDS": 4.0}.items():
         monkeypatch.setattr(liveness, name, seconds)
 
 
