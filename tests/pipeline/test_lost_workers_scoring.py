@@ -245,9 +245,10 @@ transforms.mapreduce.map_block = map_block
 
 
 def test_task_that_kills_every_worker_ends_the_work_by_a_line_that_says_so(
-    cluster: Workers, undisturbed: Undisturbed, tmp_path: Path
+    cluster: Workers, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does for which no worker has the memory."""
+    monkeypatch.setattr(liveness, "NOWHERE_SECONDS", 120.0)  # the nanny starts it four times
     (tmp_path / "deadly.py").write_text(DEADLY)
     cluster.worker("a", more=["--nanny", "--preload", str(tmp_path / "deadly.py")])
     with pytest.raises(WorkerLost) as lost:
