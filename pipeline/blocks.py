@@ -44,11 +44,12 @@ from transforms.liveness import (
     lost_worker,
     raise_for_silent,
     registered_workers,
-    release,
 )
+from transforms.tasks import release
 
 logger = logging.getLogger("dglmnet")
 REMEDY = "Results up to the last λ are kept: continue with --resume"
+LOOK = "see its log; --residency stream needs less"
 LOSSES = 5  # one after another, without an answer between them: then the work ends
 STRIKES = 3  # a worker that was lost so often before its first answer gets no more blocks
 MEASURABLE = 0.02  # CPU seconds of a block
@@ -376,7 +377,7 @@ class DaskBlocks(Blocks):
         if not (holder.has_answered or holder.gone):
             self._strikes[str(holder.worker.name)] += 1
         holder.gone = True
-        return WorkerLost(what or lost_worker(holder.worker.name, holder.worker.address), REMEDY)
+        return WorkerLost(what or lost_worker(holder.worker.name, holder.worker.address, LOOK), REMEDY)
 
     def _placements(self) -> list[Placement]:
         return [Placement(holder.worker, holder.groups, holder.residency) for holder in self._holders]

@@ -20,7 +20,7 @@ from pipeline.reach import reach_scheduler
 from pipeline.tls import TlsFiles, complete_address, make_security
 from transforms import UserError, __version__
 from transforms.embedded import PAGES, nothing_kept
-from transforms.liveness import ask_workers, go_on_without, only, registered_workers
+from transforms.liveness import ask_workers, expel, go_on_without, registered_workers
 
 logger = logging.getLogger("dglmnet")
 REACH_SECONDS = 3
@@ -43,11 +43,11 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
     """A client of the cluster that the options describe; an embedded cluster ends with it."""
     if options.scheduler is not None:
         with open_scheduler(options.scheduler, options.tls) as client:
-            usable = check_workers(client)
-            direct = _workers_in_reach(client, usable)
+            check_workers(client)
+            direct = _workers_in_reach(client)
         if not direct:
             logger.info("the workers cannot be reached from here: vectors go through the scheduler, which is slower")
-        with _connect(options.scheduler, options.tls, direct=direct) as client, only(usable):
+        with _connect(options.scheduler, options.tls, direct=direct) as client:
             yield client
         return
     if options.tls.given():
@@ -124,9 +124,9 @@ def _client_of(cluster: LocalCluster) -> Client:
     return Client(cluster, direct_to_workers=True)
 
 
-def _workers_in_reach(client: Client, usable: list[str] | None) -> bool:
+def _workers_in_reach(client: Client) -> bool:
     """Can this machine talk to every worker itself? A client outside the cluster's network often cannot."""
-    addresses = list(registered_workers(client)) if usable is None else usable
+    addresses = list(registered_workers(client))
 
     async def ask() -> None:
         await asyncio.gather(*(client.rpc(address).identity() for address in addresses))
@@ -161,10 +161,10 @@ def installed_version() -> str:
     return __version__
 
 
-def check_workers(client: Client) -> list[str] | None:
+def check_workers(client: Client) -> None:
     """Every worker must have this package, in this version: raise, naming those that do not.
 
-    Returns the workers to use, or None for all: those that do not answer are told and left out.
+    Those that do not answer are told, and taken out of the cluster.
     """
     answers, silent = ask_workers(client, installed_version)
     if not answers and not silent:
@@ -173,4 +173,5 @@ def check_workers(client: Client) -> list[str] | None:
         if answer != __version__:
             what = f"has dglmnet {answer}" if isinstance(answer, str) else f"cannot load dglmnet ({answer})"
             raise UserError(f"worker {worker} {what}; this is {__version__}. Install the same version on every worker")
-    return go_on_without(answers, silent)
+    go_on_without(answers, silent)
+    expel(client, [worker.address for worker in silent])

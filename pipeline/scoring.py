@@ -8,14 +8,13 @@ below MARGIN_BYTES, a group being one pass. Results are handed out in order, and
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future
+from distributed import Client
 
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.model import PathModel
@@ -27,13 +26,13 @@ from transforms.dataset_record import DATASET_JSON
 from transforms.examples import BadSpotFound, Piece, Reader, located
 from transforms.holdout import held_out_part
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
-from transforms.liveness import release, responsive_only, result_of, share
 from transforms.parser import ID_ZERO, Parsed
 from transforms.plan import default_block_size
 from transforms.progress import Progress
 from transforms.reading import MAX_LINE
 from transforms.secrets import without_secrets
 from transforms.storage import StorageOptions, display, explained, open_storage
+from transforms.tasks import Shared, Submitted, attended
 
 MARGIN_BYTES = 64 << 20
 KNOWN_FEATURES = 1 << 24  # a table of all features of the training data takes up to 48 bytes for each
@@ -203,9 +202,9 @@ class Scorer:
                 f"{self.model.index_base}: convert both with --zero-based, or both without"
             )
 
-    def _share(self, indices: list[int], known: np.ndarray | None) -> Future:
+    def _share(self, indices: list[int], known: np.ndarray | None) -> Shared:
         """The weights on every worker, sent once."""
-        return share(self.client, WeightTable.of(self.model, indices, known))
+        return Shared(self.client, lambda: WeightTable.of(self.model, indices, known))
 
     def _count(self, examples: int, nonzeros: int, unknown: int) -> None:
         self.tally.examples += examples
@@ -322,32 +321,24 @@ def in_order(
 ) -> Iterator[Any]:
     """Run a task for each tuple of arguments and hand out the results in that order, `ahead` of them at work."""
     name = f"{function.__name__.replace('_', '-')}-{uuid.uuid4().hex[:8]}"
-    waiting: deque[Future] = deque()
-    rest = iter(enumerate(arguments))
-
-    def submit_next() -> None:
-        for k, args in rest:
-            waiting.append(client.submit(function, *args, key=f"{name}-{k}", pure=False))
-            return
-
+    tasks = Submitted(client, function, arguments, name)
     try:
-        for _ in range(ahead):
-            submit_next()
-        while waiting:
-            result = result_of(client, waiting[0])
-            waiting.popleft().release()
-            submit_next()
+        for k in range(min(ahead, len(arguments))):
+            tasks.submit(k)
+        for k in range(len(arguments)):
+            result = tasks.take(k)
+            if k + ahead < len(arguments):
+                tasks.submit(k + ahead)
             yield result
     finally:
-        if waiting:
-            release(client, list(waiting))
+        tasks.close()
 
 
 @contextmanager
 def client_for(client: Client | None) -> Iterator[Client]:
     """The client given, the current one, or an in-process cluster for as long as it is needed.
 
-    A worker that does not answer gets no tasks.
+    The work goes on without workers that do not answer or are lost.
     """
     try:
         client = client or Client.current()
@@ -355,5 +346,5 @@ def client_for(client: Client | None) -> Iterator[Client]:
         with open_client(ClusterOptions()) as embedded:
             yield embedded
         return
-    with responsive_only(client):
+    with attended(client):
         yield client

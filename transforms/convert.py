@@ -26,16 +26,7 @@ from transforms.fragments import Fragment
 from transforms.holdout import check_fraction
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
 from transforms.labels import MIXED_WEIGHTS, LabelMap, LabelsInfo, choose_positive, wrong_labels
-from transforms.liveness import (
-    ANSWER_SECONDS,
-    as_finished,
-    ask_scheduler,
-    ask_workers,
-    chosen_workers,
-    release,
-    responsive_only,
-    share,
-)
+from transforms.liveness import ANSWER_SECONDS, ask_scheduler, ask_workers
 from transforms.mapreduce import (
     Catalogue,
     Job,
@@ -51,6 +42,7 @@ from transforms.plan import Plan, Resources, default_block_size, default_partiti
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
 from transforms.storage import StorageOptions, display, open_storage, real_path
+from transforms.tasks import Shared, Submitted, as_finished, attended, release
 
 MAX_ROWS = 2**31 - 1  # examples are int32
 
@@ -139,7 +131,7 @@ def _refuse_output_among_inputs(files: Iterable[InputFile], fs: Any, path: str) 
 def client_or_embedded(client: Client | None) -> Iterator[Client]:
     """The client given, the current one, or an in-process cluster for as long as it is needed.
 
-    A worker that does not answer gets no tasks.
+    The work goes on without workers that do not answer or are lost.
     """
     if client is None:
         try:
@@ -148,22 +140,21 @@ def client_or_embedded(client: Client | None) -> Iterator[Client]:
             with nothing_kept(), Client(processes=False, memory_limit=0, **PAGES) as embedded:
                 yield embedded
             return
-    with responsive_only(client):
+    with attended(client):
         yield client
 
 
 def cluster_resources(client: Client) -> Resources:
     """Threads of the cluster, and the memory that one thread of its smallest worker may use."""
 
-    def shape(dask_scheduler: Any) -> list[tuple[str, int, int]]:
-        return [(ws.address, ws.nthreads, ws.memory_limit) for ws in dask_scheduler.workers.values()]
+    def shape(dask_scheduler: Any) -> list[tuple[int, int]]:
+        return [(ws.nthreads, ws.memory_limit) for ws in dask_scheduler.workers.values()]
 
-    chosen = chosen_workers()
-    workers = [row for row in ask_scheduler(client, shape) if chosen is None or row[0] in chosen]
+    workers = ask_scheduler(client, shape)
     if not workers:
         raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
-    threads = sum(nthreads for _, nthreads, _ in workers)
-    memory = min((limit or MEMORY_LIMIT // threads * nthreads) // nthreads for _, nthreads, limit in workers)
+    threads = sum(nthreads for nthreads, _ in workers)
+    memory = min((limit or MEMORY_LIMIT // threads * nthreads) // nthreads for nthreads, limit in workers)
     return Resources(threads, memory)
 
 
@@ -205,7 +196,7 @@ def reduce_fragments(
     catalogue = _catalogue(mapped, blocks, plan)
     owner = assign_buckets(bucket_nnz, plan.partitions)
     # On every worker: Dask would otherwise run all Reduce tasks where the one copy is.
-    shared = share(client, catalogue)
+    shared = Shared(client, lambda: catalogue)
     progress.phase("reduce", int(bucket_nnz.sum()), "nonzeros")
     with _tasks(client, job, write_labels, [(shared,)]) as results:
         labels = next(results)[1]
@@ -227,30 +218,32 @@ def _tasks(
     When the block is left by an error, tasks that wait are cancelled and those that run are waited for, so that
     nothing is written after the output was cleaned up.
     """
-    name = function.__name__.replace("_", "-")
-    keys = [f"{name}-{job.claim.token[:8]}-{k}" for k in range(len(arguments))]
-    futures: list[Future] = [
-        client.submit(function, job, *args, key=key, pure=False) for key, args in zip(keys, arguments, strict=True)
-    ]
-    with as_they_finish(client, futures) as results:
+    name = f"{function.__name__.replace('_', '-')}-{job.claim.token[:8]}"
+    tasks = Submitted(client, function, [(job, *mine) for mine in arguments], name)
+    futures = [tasks.submit(k) for k in range(len(arguments))]
+    with as_they_finish(client, futures, tasks.submit_again) as results:
         yield results
 
 
 @contextmanager
-def as_they_finish(client: Client, futures: Sequence[Future]) -> Iterator[Iterator[tuple[int, Any]]]:
-    """(index, result) of tasks in the order they finish; left by an error, none of them works on."""
-    position = {future.key: k for k, future in enumerate(futures)}
+def as_they_finish(
+    client: Client, futures: list[Future], again: Callable[[int], Future] | None = None
+) -> Iterator[Iterator[tuple[int, Any]]]:
+    """(index, result) of tasks in the order they finish; left by an error, none of them works on.
+
+    again: submits a task once more (`as_finished`).
+    """
 
     def results() -> Iterator[tuple[int, Any]]:
-        for future, result in as_finished(client, futures):
-            yield position[future.key], result
-            future.release()
+        for k, result in as_finished(client, futures, again):
+            yield k, result
+            futures[k].release()
 
     try:
         yield results()
     except BaseException:
         release(client, futures)
-        _drain(client, set(position))
+        _drain(client, {future.key for future in futures})
         raise
 
 

@@ -20,7 +20,7 @@ from transforms.assign import order_by_bucket
 from transforms.errors import UserError
 from transforms.parser import BadSpot, Parsed, are_labels
 from transforms.schema import Check, listed, parse, record, text, whole
-from transforms.storage import display, explained, read_ranges
+from transforms.storage import create_file, read_ranges
 
 MAGIC = b"dglmfrg3"
 _NUMBERS = ("rows", "features", "nnz", "buckets", "lines", "bad", "max_line", "labels", "weighted")
@@ -188,7 +188,7 @@ def write_fragment(fs: Any, path: str, origin: Origin, parsed: Parsed, data: ByF
     header["note_bytes"] = len(notes)
     sections = [header, data.directory, data.features, data.counts, data.examples, data.values]
     sections += [labels] + ([parsed.weights] if weighted else [])
-    with explained(display(fs, path)), fs.open(path, "wb") as file:
+    with create_file(fs, path) as file:
         for section in sections:
             if section.nbytes:
                 file.write(np.ascontiguousarray(section).reshape(-1).view(np.uint8).data)

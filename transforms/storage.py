@@ -245,15 +245,19 @@ class HashingFile:
 
 @contextmanager
 def create_hashed(fs: Any, path: str) -> Iterator[HashingFile]:
-    """Write a file and know its checksum. An error leaves no file behind that looks whole."""
-    with explained(display(fs, path)):
-        try:
-            with fs.open(path, "wb") as raw:
-                file = HashingFile(raw)
-                yield file
-        except BaseException:
-            discard(fs, path)
-            raise
+    """Write a file and know its checksum."""
+    with create_file(fs, path) as raw:
+        yield HashingFile(raw)
+
+
+@contextmanager
+def create_file(fs: Any, path: str) -> Iterator[Any]:
+    """A file that is there when it is whole, and not before; one of the same name stays until then.
+
+    So two workers may write the same file at the same time: one that was given up for lost may come back.
+    """
+    with explained(display(fs, path)), store_of(fs).write(fs, path) as file:
+        yield file
 
 
 def sha256_of(fs: Any, path: str) -> str:

@@ -12,6 +12,8 @@ import logging
 import re
 import ssl
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -78,10 +80,16 @@ class Store:
 
     def replace(self, fs: Any, path: str, data: bytes) -> None:
         """Write a file, or another in its place: readers see the old one or the new one."""
+        with self.write(fs, path) as file:
+            file.write(data)
+
+    @contextmanager
+    def write(self, fs: Any, path: str) -> Iterator[Any]:
+        """A file that takes its place, and that of another, when it is whole. An error changes nothing."""
         temporary = temporary_name(path)
         try:
             with fs.open(temporary, "wb") as file:
-                file.write(data)
+                yield file
             self.rename(fs, temporary, path)
         except BaseException:
             discard(fs, temporary)
@@ -139,6 +147,16 @@ class ObjectStore(Store):
 
     def replace(self, fs: Any, path: str, data: bytes) -> None:
         fs.pipe_file(path, data)
+
+    @contextmanager
+    def write(self, fs: Any, path: str) -> Iterator[Any]:
+        """An error leaves no object behind: what was written of it would look whole."""
+        try:
+            with fs.open(path, "wb") as file:
+                yield file
+        except BaseException:
+            discard(fs, path)
+            raise
 
     def rename(self, fs: Any, source: str, target: str) -> None:
         fs.mv(source, target)

@@ -15,7 +15,6 @@ from pipeline.driver.task import Job
 from pipeline.driver.terminal import stay, tell_where
 from pipeline.tls import complete_address
 from transforms import UserError
-from transforms.liveness import only
 
 
 def driver_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +57,8 @@ def run_on_cluster(
 ) -> bool:
     """Submit the job, unless `check` raises, and stay with it. True when it finished, False if the user detached."""
     assert cluster.scheduler is not None
-    with open_scheduler(cluster.scheduler, cluster.tls) as client, only(check_workers(client)):
+    with open_scheduler(cluster.scheduler, cluster.tls) as client:
+        check_workers(client)
         record, future = submit_driver(client, job, folder, complete_address(cluster.scheduler, cluster.tls), check)
         if detach:
             if not quiet:

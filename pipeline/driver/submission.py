@@ -29,7 +29,7 @@ from pipeline.driver.record import (
 from pipeline.driver.task import LIMIT_SECONDS, Job, cancel_driver, drive, driver_summary, published, unpublish
 from transforms import OutputExists, UserError
 from transforms.errors import ClusterLost
-from transforms.liveness import ask_workers, chosen_workers, scheduler_answers
+from transforms.liveness import ask_workers, scheduler_answers
 from transforms.storage import redact
 
 SCHEDULER_SECONDS = 5.0  # for one question to the scheduler
@@ -105,10 +105,8 @@ def submit_driver(
 def _submit(client: Client, job: Job, folder: RunFolder, record: DriverRecord) -> Future:
     folder.write(record)
     try:
-        # It begins on a worker that answers, but may go on anywhere. `retries` is about tasks that raise: it does not.
-        chosen = chosen_workers()
-        where = {"workers": chosen, "allow_other_workers": True} if chosen else {}
-        future = client.submit(drive, job, folder, key=record.key, pure=False, retries=0, priority=PRIORITY, **where)
+        # `retries` is about tasks that raise: it does not. Workers that do not answer have been let go (check_workers).
+        future = client.submit(drive, job, folder, key=record.key, pure=False, retries=0, priority=PRIORITY)
         with scheduler_answers(client):
             client.publish_dataset(future, name=folder.name, override=True, callback_timeout=LIMIT_SECONDS)
     except BaseException as error:

@@ -25,10 +25,11 @@ from solver.losses import find_loss
 from transforms import Dataset, UserError, from_arrays
 from transforms.dask_arrays import PARTS_PER_THREAD
 from transforms.errors import ClusterLost
-from transforms.liveness import as_finished, ask_workers
+from transforms.liveness import ask_workers
 from transforms.matrices import is_dask_array
 from transforms.progress import NoProgress
 from transforms.storage import StorageOptions, open_storage, remove
+from transforms.tasks import as_finished
 
 
 def fit_dataset(dataset: Dataset, ask: Ask, client: Client) -> PathModel:
@@ -114,8 +115,8 @@ def gather(X: Any, vector: Any, client: Client) -> tuple[np.ndarray, tuple[int, 
     if not is_dask_array(vector):
         return np.asarray(vector), None
     futures = client.compute(list(vector.to_delayed().ravel()))
-    found = {future.key: block for future, block in as_finished(client, futures)}
-    blocks = [found[future.key] for future in futures]
+    found = dict(as_finished(client, futures))
+    blocks = [found[k] for k in range(len(futures))]
     known = not math.isnan(X.shape[0])
     return np.concatenate(blocks), None if known else tuple(len(block) for block in blocks)
 
