@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 from distributed import Client, Future, as_completed
@@ -287,14 +288,21 @@ class Shared:
 
 
 def share(client: Client, data: Any) -> Future:
-    """Data on every worker, sent once."""
+    """Data on every worker, sent once; again if one of them leaves meanwhile, for which Dask may wait for ever."""
     watch, losses = _Watch(client), 0
+
+    def check(there: set[str]) -> None:
+        watch.check([])
+        if not there <= {worker.id for worker in registered_workers(client).values()}:
+            raise _TryAgain
+
     while True:
+        there = {worker.id for worker in registered_workers(client).values()}
         try:
             shared: Future = _wait_for(
                 client,
                 lambda: client.scatter(data, hash=False, broadcast=True, asynchronous=True),
-                lambda: watch.check([]),
+                partial(check, there),
             )
         except _TryAgain:
             continue
