@@ -99,22 +99,30 @@ class SoakCluster:
 
 
 class Disturbance:
-    """A worker is killed, or stopped for a while, some seconds after the start; `with` it, the work is done."""
+    """A worker is killed, or stopped for a while, some seconds after the start; not if the work is done before."""
 
     def __init__(self, victim: psutil.Process, delay: float, stop_seconds: float | None) -> None:
         self._victim, self._delay, self._stop_seconds = victim, delay, stop_seconds
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="soak-disturbance")
+        self.struck = False
 
-    def __enter__(self) -> None:
+    @property
+    def kind(self) -> str:
+        return "killed" if self._stop_seconds is None else "stopped"
+
+    def __enter__(self) -> Disturbance:
         self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         self._thread.join()
 
     def _run(self) -> None:
-        time.sleep(self._delay)
-        if not self._victim.is_running():
+        if self._over.wait(self._delay) or not self._victim.is_running():
             return
+        self.struck = True
         if self._stop_seconds is None:
             self._victim.send_signal(signal.SIGKILL)
             return

@@ -7,6 +7,8 @@ import io
 import math
 import random
 import shutil
+import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +25,15 @@ from pipeline.commands.submit import command as dask_submit
 ALGORITHMS = {"default": ("--gap", "1e-4"), "paper": ("--tol", "1e-7", "--max-rounds", "500")}
 LOST = ("was lost", "does not answer", "cut off", "no worker is left", "has no workers")
 INTERRUPTED = 130
+LIMIT_SECONDS = 120.0  # a command takes a second or two; one that waits for a lost worker, up to 60
 TRIES = 8  # of a command whose workers go away again and again
 DISTURBED = 0.7  # of the steps
 STOP_SECONDS = 4.0
 TOLERANCE = 1e-9  # relative, of objectives and metrics: vectors may be added in another order
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"it hangs: not done after {LIMIT_SECONDS:.0f} s")
 
 
 class Mismatch(Exception):
@@ -39,6 +46,7 @@ class Steps:
     def __init__(self, folder: Path, cluster: SoakCluster, chance: random.Random, endpoint: dict[str, Any] | None):
         self._folder, self._cluster, self._chance, self._endpoint = folder, cluster, chance, endpoint
         self.counts: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}  # that each command took when it was last left in peace
         self._text = folder / "train.svm"
         write_examples(self._text, n=12_000, p=1_500, per_row=25)
         self._references = {name: self._undisturbed(name) for name in ALGORITHMS}
@@ -148,9 +156,15 @@ class Steps:
     def _disturbed(self, name: str, command: click.Command, words: tuple[str, ...], again: tuple[str, ...]) -> None:
         """Run a command while a worker is killed or stopped; what was lost with it is continued."""
         for attempt in range(TRIES):
-            with self._disturbance():
+            began = time.monotonic()
+            with self._disturbance(name) as disturbance:
                 code, told = self._call(command, *words, *(again if attempt else ()))
+                took = time.monotonic() - began
             self._cluster.wait()
+            if disturbance is not None and disturbance.struck:
+                self.counts[f"{name}: while a worker was {disturbance.kind}"] += 1
+            elif code == 0:
+                self._seconds[name] = took
             if code == 0:
                 self.counts[name] += 1
                 return
@@ -159,13 +173,13 @@ class Steps:
             self.counts[f"{name}: continued after a loss"] += 1
         raise Mismatch(f"{name} was not done after {TRIES} tries")
 
-    def _disturbance(self) -> contextlib.AbstractContextManager[None]:
-        if self._chance.random() > DISTURBED:
+    def _disturbance(self, name: str) -> contextlib.AbstractContextManager[Disturbance | None]:
+        """Some time within the seconds that the command took when it was last left in peace."""
+        if name not in self._seconds or self._chance.random() > DISTURBED:
             return contextlib.nullcontext()
-        name, victim = self._chance.choice(sorted(self._cluster.workers().items(), key=lambda item: item[0])[1:])
-        stop = self._chance.random() < 0.4
-        self.counts[f"{name} {'stopped' if stop else 'killed'}"] += 1
-        return Disturbance(victim, self._chance.uniform(0.1, 4.0), STOP_SECONDS if stop else None)
+        _, victim = self._chance.choice(sorted(self._cluster.workers().items(), key=lambda item: item[0])[1:])
+        stop = STOP_SECONDS if self._chance.random() < 0.4 else None
+        return Disturbance(victim, self._chance.uniform(0.0, self._seconds[name]), stop)
 
     def _must(self, code: int, command: click.Command, *words: str) -> str:
         found, told = self._call(command, *words)
@@ -176,12 +190,16 @@ class Steps:
     def _call(self, command: click.Command, *words: str) -> tuple[int, str]:
         """A command in this process, as its entry point runs it: exit code, and what it printed."""
         printed = io.StringIO()
+        signal.signal(signal.SIGALRM, _too_long)
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_SECONDS)
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             try:
                 with errors_as_exit_codes(command.name or ""):
                     code = command.main([*words, "--scheduler", self._cluster.address], standalone_mode=False)
             except SystemExit as ended:
                 code = ended.code
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         return int(code or 0), printed.getvalue().strip()[-2000:]
