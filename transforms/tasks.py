@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, TypeVar
 
 from distributed import Client, Future, as_completed
@@ -267,7 +266,7 @@ def release(client: Client, futures: Sequence[Future]) -> None:
 
 
 class Shared:
-    """Data for many tasks, on every worker, sent once; sent again if all the workers that had them are lost.
+    """Data for many tasks, sent once; sent again if all the workers that had them are lost.
 
     make: gives the data, the same each time.
     """
@@ -288,21 +287,17 @@ class Shared:
 
 
 def share(client: Client, data: Any) -> Future:
-    """Data on every worker, sent once; again if one of them leaves meanwhile, for which Dask may wait for ever."""
+    """Data on a worker, from where the others fetch them when they need them.
+
+    Not on all of them at once: Dask waits for ever for one that leaves meanwhile, and holds a lock.
+    """
     watch, losses = _Watch(client), 0
-
-    def check(there: set[str]) -> None:
-        watch.check([])
-        if not there <= {worker.id for worker in registered_workers(client).values()}:
-            raise _TryAgain
-
     while True:
-        there = {worker.id for worker in registered_workers(client).values()}
         try:
             shared: Future = _wait_for(
                 client,
-                lambda: client.scatter(data, hash=False, broadcast=True, asynchronous=True),
-                partial(check, there),
+                lambda: client.scatter(data, hash=False, asynchronous=True),
+                lambda: watch.check([]),
             )
         except _TryAgain:
             continue
