@@ -20,7 +20,7 @@ from pipeline.reach import reach_scheduler
 from pipeline.tls import TlsFiles, complete_address, make_security
 from transforms import UserError, __version__
 from transforms.embedded import PAGES, nothing_kept
-from transforms.liveness import ask_workers, expel, go_on_without, registered_workers
+from transforms.liveness import ask_scheduler, ask_workers, expel, go_on_without, registered_workers
 
 logger = logging.getLogger("dglmnet")
 REACH_SECONDS = 3
@@ -162,10 +162,11 @@ def installed_version() -> str:
 
 
 def check_workers(client: Client) -> None:
-    """Every worker must have this package, in this version: raise, naming those that do not.
+    """Scheduler and workers must have this package, in this version: raise, naming those that do not.
 
     Those that do not answer are told, and taken out of the cluster.
     """
+    _check_scheduler(client)
     answers, silent = ask_workers(client, installed_version)
     if not answers and not silent:
         raise UserError(f"the scheduler at {client.scheduler.address} has no workers: start some with `dask worker`")
@@ -175,3 +176,20 @@ def check_workers(client: Client) -> None:
             raise UserError(f"worker {worker} {what}; this is {__version__}. Install the same version on every worker")
     go_on_without(answers, silent)
     expel(client, [worker.address for worker in silent])
+
+
+def _check_scheduler(client: Client) -> None:
+    """It reads the graph of a job, so it needs the package, too."""
+
+    def look(dask_scheduler: object) -> tuple[bool, str]:
+        try:
+            from transforms.version import __version__ as version
+        except Exception as error:
+            return False, f"{type(error).__name__}: {error}"
+        return True, version
+
+    loaded, found = ask_scheduler(client, look)
+    if not loaded or found != __version__:
+        what = f"has dglmnet {found}" if loaded else f"cannot load dglmnet ({found})"
+        where = client.scheduler.address
+        raise UserError(f"the scheduler at {where} {what}; this is {__version__}. Install the same version there")

@@ -203,7 +203,7 @@ class Scorer:
             )
 
     def _share(self, indices: list[int], known: np.ndarray | None) -> Shared:
-        """The weights on every worker, sent once."""
+        """The weights, sent once."""
         return Shared(self.client, lambda: WeightTable.of(self.model, indices, known))
 
     def _count(self, examples: int, nonzeros: int, unknown: int) -> None:

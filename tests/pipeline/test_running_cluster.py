@@ -45,9 +45,31 @@ def test_worker_without_the_package_is_named(cluster: HandMade, tmp_path: Path) 
 def test_worker_of_another_version_is_named(cluster: HandMade, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.worker("a")
     monkeypatch.setattr(pipeline_cluster, "__version__", "9.9")
+    monkeypatch.setattr(pipeline_cluster, "_check_scheduler", lambda client: None)
     expected = r"worker tcp://127.0.0.1:\d+ has dglmnet .*; this is 9.9"
     with pytest.raises(UserError, match=expected), open_client(ClusterOptions(scheduler=cluster.address)):
         pass
+
+
+def test_scheduler_of_another_version_is_named(cluster: HandMade, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_cluster, "__version__", "9.9")
+    expected = r"the scheduler at tcp://127.0.0.1:\d+ has dglmnet .*; this is 9.9"
+    with pytest.raises(UserError, match=expected), open_client(ClusterOptions(scheduler=cluster.address)):
+        pass
+
+
+def test_scheduler_without_the_package_is_named(tmp_path: Path) -> None:
+    """It reads the graphs that it is sent."""
+    broken = tmp_path / "broken" / "transforms"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('not installed here')")
+    made = HandMade(tmp_path, {"PYTHONPATH": str(broken.parent)})
+    try:
+        expected = r"the scheduler at .* cannot load dglmnet \(ImportError: not installed here\)"
+        with pytest.raises(UserError, match=expected), open_client(ClusterOptions(scheduler=made.address)):
+            pass
+    finally:
+        made.close()
 
 
 def test_scheduler_without_workers_is_an_error(cluster: HandMade) -> None:
