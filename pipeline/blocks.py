@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -36,7 +36,7 @@ from solver.arrays import Coefficients, Float64, Int64
 from solver.layout import split_for
 from solver.replay import Question, Replay
 from transforms import Dataset, UserError
-from transforms.errors import NoWorkers, WorkerLost
+from transforms.errors import NoWorkers, TooFewWorkers, WorkerLost
 from transforms.liveness import (
     NOWHERE_SECONDS,
     TURN_SECONDS,
@@ -50,7 +50,7 @@ from transforms.tasks import release
 logger = logging.getLogger("dglmnet")
 REMEDY = "Results up to the last λ are kept: continue with --resume"
 LOOK = "see its log; --residency stream needs less"
-LOSSES = 5  # one after another, without an answer between them: then the work ends
+LOSSES = 10  # one after another, without an answer between them: then the work ends
 STRIKES = 3  # a worker that was lost so often before its first answer gets no more blocks
 MEASURABLE = 0.02  # CPU seconds of a block
 WORTHWHILE = 1.0  # seconds that the slowest worker was at work, before blocks are moved for speed
@@ -163,12 +163,11 @@ class DaskBlocks(Blocks):
         there = {one.id: one for one in registered_workers(self._client).values()}
         joined = any(id not in self._known and one.silent < 2 * TURN_SECONDS for id, one in there.items())
         costs, slowness, slowest = self._measure()
-        workers = (
-            list_workers(self._client, told=False)
-            if joined
-            else [one for one in self._known.values() if one.id in there]
-        )
-        workers = self._trusted(workers)
+        known = [one for one in self._known.values() if one.id in there]
+        workers = self._trusted(list_workers(self._client, told=False) if joined else known)
+        for holder in self._holders:
+            if holder.worker.id not in {worker.id for worker in workers}:
+                raise self._lost(holder)
         speeds = {worker.id: 1.0 / self._slowness_of(worker.id, slowness) for worker in workers}
         wanted = share_out(self._groups, workers, costs, speeds)
         self._known |= {worker.id: worker for worker in workers}
@@ -197,10 +196,10 @@ class DaskBlocks(Blocks):
         if min(costs) < MEASURABLE:
             partitions = self._dataset.partitions
             costs = [float(sum(partitions[k].info.nnz for k in group)) for group in self._groups]
-        slowness = {
-            holder.worker.id: max(sum(wall for wall, _ in mine) / max(sum(cpu for _, cpu in mine), 1e-6), 1.0)
-            for holder, mine in zip(self._holders, times, strict=True)
-        }
+        slowness = {}
+        for holder, mine in zip(self._holders, times, strict=True):
+            wall, cpu = sum(one for one, _ in mine), sum(one for _, one in mine)
+            slowness[holder.worker.id] = max(wall / cpu, 1.0) if cpu > MEASURABLE else 1.0
         return costs, slowness, max(sum(wall for wall, _ in mine) for mine in times)
 
     # --- workers come and go ------------------------------------------------------------------------------------
@@ -221,8 +220,8 @@ class DaskBlocks(Blocks):
         while True:
             self._losses += 1
             if self._losses > LOSSES:
-                raise WorkerLost(f"{self._losses} times in a row a worker was lost; the last time, {lost.what}", REMEDY)
-            logger.warning("warning: %s The fit goes on without it: its blocks are loaded elsewhere", _ended(lost.what))
+                raise TooFewWorkers(f"{LOSSES} times in a row a worker was lost; the last time, {lost.what}", REMEDY)
+            _tell(lost)
             try:
                 return self._find_room()
             except WorkerLost as another:
@@ -233,12 +232,20 @@ class DaskBlocks(Blocks):
         deadline = time.monotonic() + NOWHERE_SECONDS
         while True:
             try:
-                return self._settle(list_workers(self._client, told=False))
+                workers = list_workers(self._client, told=False)
+                self._tell_of_others({worker.id for worker in workers})
+                return self._settle(workers)
             except (NoWorkers, NoRoom) as error:
                 if time.monotonic() > deadline:
                     reason = "no worker is left" if isinstance(error, NoWorkers) else str(error)
-                    raise WorkerLost(f"the fit cannot go on: {reason}", REMEDY) from None
+                    raise TooFewWorkers(f"the fit cannot go on: {reason}", REMEDY) from None
                 time.sleep(0.2)
+
+    def _tell_of_others(self, there: Collection[str]) -> None:
+        """Of those that were lost with the one that was noticed first."""
+        for holder in self._holders:
+            if holder.worker.id not in there and not holder.gone:
+                _tell(self._lost(holder))
 
     def _begin(self, workers: Sequence[WorkerInfo]) -> None:
         try:
@@ -383,5 +390,6 @@ class DaskBlocks(Blocks):
         return [Placement(holder.worker, holder.groups, holder.residency) for holder in self._holders]
 
 
-def _ended(what: str) -> str:
-    return what if what.endswith("?") else f"{what}."
+def _tell(lost: WorkerLost) -> None:
+    what = lost.what if lost.what.endswith("?") else f"{lost.what}."
+    logger.warning("warning: %s The fit goes on without it: its blocks are loaded elsewhere", what)

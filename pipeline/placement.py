@@ -20,7 +20,8 @@ from transforms.errors import NoWorkers
 from transforms.liveness import ask_scheduler, ask_workers, go_on_without
 
 SAFE_SHARE = 0.6  # of a worker's memory limit that a fit may fill by its own choice: Dask pauses a worker at 0.8
-MOST_SHARE = 0.8  # and what it is refused beyond
+MOST_SHARE = 0.95  # and what it is refused beyond: Dask ends a worker there
+PROCESS_BYTES = 256 << 20  # of a worker's process with its libraries and kernels
 EXAMPLE_BYTES = 48  # of vectors over examples, for each block
 DRIVER_EXAMPLE_BYTES, DRIVER_FEATURE_BYTES = 120, 48  # of vectors beside the line search
 STREAM_BYTES = 64 << 20  # for a row group that is read, decoded and checked; for each block
@@ -188,7 +189,8 @@ def choose_residency(
     """
     need = Need.of(dataset, groups)
     if worker.memory_limit:
-        left, limit = worker.memory_limit - worker.memory_used + held, worker.memory_limit
+        limit = worker.memory_limit
+        left = max(limit - max(worker.memory_used - held, PROCESS_BYTES), 0)
     else:
         left = limit = psutil.virtual_memory().available // sharing + held
     if residency == "auto":
@@ -207,7 +209,8 @@ def _too_much(need: Need, wanted: int, worker: WorkerInfo, left: float, blocks: 
     fewer = "fewer --blocks, " if blocks > 1 else ""
     return (
         f"worker {worker.name} at {worker.address} would need {_bytes(wanted)} ({parts}) and has {_bytes(left)} left, "
-        f"of which a fifth must stay free: {remedy}{fewer}give workers more memory (--memory-limit), or start more"
+        f"beside {_bytes(PROCESS_BYTES)} for the process: {remedy}{fewer}give workers more memory (--memory-limit), or "
+        "start more"
     )
 
 

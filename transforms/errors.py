@@ -26,6 +26,10 @@ class WorkerLost(ClusterLost):
     """A worker is gone, or is there and does not answer."""
 
 
+class TooFewWorkers(ClusterLost):
+    """What workers are left cannot go on with the work."""
+
+
 class SchedulerLost(ClusterLost):
     """The scheduler is gone, or does not answer."""
 

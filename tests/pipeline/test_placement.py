@@ -32,6 +32,12 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return from_arrays(X, labels, str(Path(tmp_path_factory.mktemp("data")) / "dataset"), partitions=8)
 
 
+@pytest.fixture(autouse=True)
+def small_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As small as the data here."""
+    monkeypatch.setattr("pipeline.placement.PROCESS_BYTES", 0)
+
+
 def worker(name: int, threads: int = 1, limit: int = 0, used: int = 0) -> WorkerInfo:
     return WorkerInfo(name, f"tcp://w{name}", threads, limit, used, "host", f"id{name}")
 
@@ -116,3 +122,9 @@ def test_driver_without_room_is_refused(dataset: Dataset, monkeypatch: pytest.Mo
     monkeypatch.setattr("pipeline.placement.DRIVER_EXAMPLE_BYTES", 1 << 40)
     with pytest.raises(NoRoom, match=r"the driver would need .* GiB .* 500 examples and 40 features"):
         check_driver(dataset)
+
+
+def test_worker_too_small_for_its_process_is_refused(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.placement.PROCESS_BYTES", 256 << 20)
+    with pytest.raises(NoRoom, match=r"has 0.0 KiB left, beside 0.2 GiB for the process"):
+        choose_residency(dataset, [[0]], worker(0, limit=200 << 20, used=90 << 20), 1)
