@@ -11,6 +11,7 @@ import math
 import queue
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from distributed import Client, Future
 
@@ -94,6 +95,7 @@ class Follower:
             if event is None or event["call"] == "ended":
                 outcome = self._outcome(ended=event is not None)
                 if outcome is not None:
+                    self._show_rest(replay)
                     return outcome
             else:
                 replay.show(event)
@@ -127,6 +129,13 @@ class Follower:
             self._stream.position = (start, number)
             for event in events:
                 replay.show(event)
+
+    def _show_rest(self, replay: Replay) -> None:
+        """What a driver told before it ended: its result may be there before its last events."""
+        with suppress(*UNREACHABLE):
+            for event in self._stream.missed():
+                if event["call"] != "ended":
+                    replay.show(event)
 
     def _outcome(self, *, ended: bool) -> Outcome | None:
         """How the driver ended, or None if it is at work."""
