@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import ssl
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from urllib.request import getproxies
 
 from transforms.errors import UserError
 
+SETTLING_SECONDS, SETTLING_TURNS = 1.0, 20  # for an object that two writers put at the same time to be there
 logger = logging.getLogger("dglmnet")
 FIRST_ANSWER_SECONDS = 15.0  # of an S3 endpoint, to any request at all
 _LEFTOVER = re.compile(r".+\.[0-9a-f]{8}\.tmp")
@@ -134,8 +136,20 @@ class ObjectStore(Store):
         if fs.exists(path):
             raise FileExistsError(path)
         fs.pipe_file(path, data, mode="create")
-        if fs.cat_file(path) != data:
+        if self._settled(fs, path) != data:
             raise FileExistsError(path)
+
+    def _settled(self, fs: Any, path: str) -> bytes | None:
+        """What an object says. While another is put in its place, some servers have none for a moment."""
+        for _ in range(SETTLING_TURNS):
+            try:
+                found: bytes = fs.cat_file(path)
+            except FileNotFoundError:
+                time.sleep(SETTLING_SECONDS / SETTLING_TURNS)
+                fs.invalidate_cache()
+            else:
+                return found
+        return None
 
     def refuses(self, fs: Any, path: str) -> bool:
         """Without a look before, which `create` takes: it is the condition of the PUT that is asked about."""
