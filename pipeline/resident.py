@@ -100,7 +100,7 @@ class ExampleOptions:
         return Examples.of(dataset.as_written(labels) if numbers else labels, weights, self.loss)
 
     def bounds(self, dataset: Dataset, stored: Float64) -> Float64 | None:
-        """The data set's bounds of |∂L/∂βⱼ|, true with these weights, if it has any. For which losses, they know."""
+        """Bounds of |∂L/∂βⱼ| with these weights, if the data set has any. A block uses them if its loss allows it."""
         if dataset.numeric:
             return None
         return stored if self.class_weights is None else max(self.class_weights) * stored
@@ -134,7 +134,7 @@ class ResidentBlocks:
     def hold(self, token: str, groups: Sequence[Sequence[int]], residency: str) -> int:
         """Hold these blocks, each some partitions, and no others; how many features they have.
 
-        Those that are held already are not loaded again; all of them may be anywhere on their path.
+        Those that are held already are not loaded again, and stay at their β: the caller puts all where they belong.
         """
         self._check(token)
         if self._blocks is not None:
