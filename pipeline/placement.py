@@ -202,7 +202,7 @@ def choose_residency(
 
 
 def _too_much(need: Need, wanted: int, worker: WorkerInfo, left: float, blocks: int, residency: str) -> str:
-    parts = f"{_bytes(need.vectors)} for vectors over examples, {blocks} blocks"
+    parts = f"{_bytes(need.vectors)} for vectors over examples, {blocks} block{'s' if blocks > 1 else ''}"
     if residency == "memory":
         parts = f"{_bytes(need.columns)} for columns, {parts}"
     remedy = "" if residency == "stream" else "use --residency stream, "

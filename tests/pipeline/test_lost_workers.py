@@ -21,7 +21,7 @@ from pipeline import L1LogisticRegressionPath, PathOptions, Watcher, fit_path
 from pipeline import blocks as pipeline_blocks
 from pipeline.blocks import DaskBlocks
 from pipeline.cluster import ClusterOptions, open_client
-from pipeline.placement import Placement, WorkerInfo, list_workers
+from pipeline.placement import NoRoom, Placement, WorkerInfo, list_workers
 from solver import DefaultOptions, RoundRecord, Solution, SolverOptions
 from tests.pipeline.hand_made import HandMade
 from transforms import Dataset, UserError, from_arrays, liveness
@@ -260,6 +260,26 @@ def test_holder_that_is_lost_while_workers_are_compared_is_done_without(
         assert_same(fitted(dataset, tmp_path / "run", PAPER, client, watcher), undisturbed["paper"])
     assert watcher.names[0] == [0, 1, 2]
     assert 1 not in watcher.names[-1]
+
+
+def test_blocks_stay_where_there_is_no_room_elsewhere(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit that works is not ended by a wish to make it faster."""
+
+    def no_room(*arguments: Any) -> list[Placement]:
+        raise NoRoom("worker 0 is full")
+
+    monkeypatch.setattr(pipeline_blocks, "WORTHWHILE", 0.0)
+    monkeypatch.setattr(pipeline_blocks, "GAIN", 2.0)  # always worth it
+    with (
+        open_client(ClusterOptions(workers=2)) as client,
+        DaskBlocks(client, dataset, [[0, 1, 2], [3, 4, 5]]) as blocks,
+    ):
+        expected = blocks.violation(None, 1.0)
+        monkeypatch.setattr(pipeline_blocks, "place", no_room)
+        with pytest.raises(NoRoom):
+            blocks._rebalance()
+        blocks.rebalance()
+        assert blocks.violation(None, 1.0) == expected
 
 
 def test_times_of_blocks_are_measured(dataset: Dataset) -> None:
