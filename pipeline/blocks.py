@@ -121,6 +121,11 @@ class DaskBlocks(Blocks):
     def sizes(self) -> Sequence[int]:
         return [holder.size for holder in self._holders]
 
+    @property
+    def shares_columns(self) -> bool:
+        here = all(holder.worker.address.startswith("inproc://") for holder in self._holders)
+        return here and all(holder.residency == "memory" for holder in self._holders)
+
     def features(self) -> Int64:
         """The ids of all features, in the order of their positions."""
         return np.concatenate(self._persist(lambda: self._call("features")))

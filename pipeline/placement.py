@@ -15,9 +15,11 @@ import numpy as np
 import psutil
 from distributed import Client, get_worker
 
+from solver.columns import BITS_BETWEEN
 from transforms import Dataset, UserError
 from transforms.errors import NoWorkers
 from transforms.liveness import ask_scheduler, ask_workers, go_on_without
+from transforms.parts import PartInfo
 
 SAFE_SHARE = 0.6  # of a worker's memory limit that a fit may fill by its own choice: Dask pauses a worker at 0.8
 MOST_SHARE = 0.95  # and what it is refused beyond: Dask ends a worker there
@@ -167,12 +169,18 @@ class Need:
     @classmethod
     def of(cls, dataset: Dataset, groups: Sequence[list[int]]) -> Need:
         infos = [dataset.partitions[k].info for group in groups for k in group]
-        # A dense column takes 4 bytes an example, which is less than its positions and values take as a list.
-        columns = sum(info.nnz * (8 if info.values else 4) + 24 * info.features for info in infos)
+        columns = sum(_column_bytes(info, dataset.n) + 24 * info.features for info in infos)
         return cls(columns, dataset.n * EXAMPLE_BYTES * len(groups) + sum(8 * info.features for info in infos))
 
     def total(self, residency: str, blocks: int) -> int:
         return self.vectors + (self.columns if residency == "memory" else min(self.columns, STREAM_BYTES * blocks))
+
+
+def _column_bytes(info: PartInfo, n: int) -> int:
+    """As a whole. A dense column takes no more than its positions and values; of ones, well filled ones are bits."""
+    if info.values:
+        return 8 * info.nnz
+    return info.features * n // 8 if info.nnz >= BITS_BETWEEN[0] * info.features * n else 4 * info.nnz
 
 
 def choose_residency(

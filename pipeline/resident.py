@@ -19,20 +19,43 @@ from solver import Block, Columns, Examples, ThreadBlocks
 from solver.arrays import Float64, Int64
 from solver.block import join_answers
 from solver.losses import find_loss
+from solver.stretches import InMemory
 from transforms import Dataset, Partition
+
+# Columns times examples of a stretch. Row groups of few long columns are joined up to this, and to four columns at least:
+# kernels take four rows of a matrix at a time. Dense ones then take 16 MB, unless there are millions of examples.
+STRETCH_ENTRIES = 1 << 22
+
+
+def stretches(counts: Sequence[int], n: int) -> list[range]:
+    """The row groups of a part, of so many columns each, that become one stretch."""
+    found, first, columns = [], 0, 0
+    for group, count in enumerate(counts):
+        if columns and columns + count > max(4, STRETCH_ENTRIES // n // 4 * 4):
+            found.append(range(first, group))
+            first, columns = group, 0
+        columns += count
+    return [*found, range(first, len(counts))] if counts else []
 
 
 class PartitionColumns:
     """The columns of some partitions, read from Parquet row group by row group, anew each time (section 3).
 
-    A stretch is a row group. Their sizes and bounds are known, so that those which do not matter stay unread.
+    A stretch is a row group, or some of them. Their sizes and bounds are known, so that those which do not matter stay
+    unread.
     """
 
     def __init__(self, partitions: Sequence[Partition], n: int) -> None:
         self._partitions, self._n = partitions, n
         groups = [partition.read_bounds() for partition in partitions]
-        self._ends = np.cumsum([len(bounds) for bounds in groups]).tolist()
-        self.counts = [bounds.size for part in groups for bounds in part]
+        self._stretches = [stretches([bounds.size for bounds in part], n) for part in groups]
+        self._ends = np.cumsum([len(part) for part in self._stretches]).tolist()
+        sizes = [[bounds.size for bounds in part] for part in groups]
+        self.counts = [
+            sum(part[group] for group in stretch)
+            for part, joined in zip(sizes, self._stretches, strict=True)
+            for stretch in joined
+        ]
         self.bounds = np.concatenate([np.empty(0), *(bounds for part in groups for bounds in part)])
 
     def __iter__(self) -> Iterator[Columns]:
@@ -41,31 +64,44 @@ class PartitionColumns:
     def read(self, chosen: Iterable[int]) -> Iterator[Columns]:
         numbers = _Peekable(chosen)
         first = 0
-        for partition, end in zip(self._partitions, self._ends, strict=True):
+        for partition, joined, end in zip(self._partitions, self._stretches, self._ends, strict=True):
             if numbers.next_is_below(end):
-                for csc in partition.read_groups(k - first for k in numbers.below(end)):
-                    yield Columns.from_csc(csc.indptr, csc.indices, csc.data, self._n)
+                yield from _read_stretches(partition, (joined[k - first] for k in numbers.below(end)), self._n)
             first = end
 
 
-class LoadedColumns:
-    """The columns of some partitions in memory, a stretch for each row group; each file is opened once."""
+def _read_stretches(partition: Partition, chosen: Iterable[range], n: int) -> Iterator[Columns]:
+    """These stretches of a partition, each read when it is asked for."""
+    taken: list[range] = []
+
+    def groups() -> Iterator[int]:
+        for stretch in chosen:
+            taken.append(stretch)
+            yield from stretch
+
+    parts: list[Columns] = []
+    for csc in partition.read_groups(groups()):
+        parts.append(Columns.from_csc(csc.indptr, csc.indices, csc.data, n))
+        if len(parts) == len(taken[-1]):
+            yield Columns.joined(parts, n)
+            parts = []
+
+
+class LoadedColumns(InMemory):
+    """The columns of some partitions in memory, in the same stretches; each file is opened once."""
 
     def __init__(self, partitions: Sequence[Partition], n: int) -> None:
-        self._stretches: list[Columns] = []
+        found: list[Columns] = []
         bounds = [np.empty(0)]
         for partition in partitions:
+            parts = []
             for csc in partition.stream():
-                self._stretches.append(Columns.from_csc(csc.indptr, csc.indices, csc.data, n))
+                parts.append(Columns.from_csc(csc.indptr, csc.indices, csc.data, n))
                 bounds.append(csc.bounds)
-        self.counts = [columns.count for columns in self._stretches]
+            joined = stretches([part.count for part in parts], n)
+            found += [Columns.joined(parts[one.start : one.stop], n) for one in joined]
+        super().__init__(found)
         self.bounds = np.concatenate(bounds)
-
-    def __iter__(self) -> Iterator[Columns]:
-        return iter(self._stretches)
-
-    def read(self, chosen: Iterable[int]) -> Iterator[Columns]:
-        return (self._stretches[k] for k in chosen)
 
 
 class _Peekable:

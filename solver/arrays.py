@@ -15,6 +15,7 @@ Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 UInt8 = NDArray[np.uint8]
+UInt64 = NDArray[np.uint64]
 
 
 class Coefficients(NamedTuple):

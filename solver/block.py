@@ -25,7 +25,7 @@ from solver.kernels import descent, screening, vectors
 from solver.layout import Layout
 from solver.penalty import Penalty, Terms, Violation
 from solver.problem import Examples
-from solver.stretches import ColumnSource, SafePrefix, in_stretches
+from solver.stretches import ColumnSource, InMemory, SafePrefix, in_stretches
 
 # What may set β, margins or slopes of a block.
 ITERATE = ("start", "set_margins", "put", "sweep", "list_again")
@@ -342,11 +342,16 @@ class Block:
         sweep = Sweep(violation, active, self._slopes[active], curvature, self._sizes[active])
         return Descent(sweep, batches.change(), self._dmargins)
 
-    @asked(lambda parts, layout: Columns.joined(parts, parts[0].n))
-    def columns(self, position: Int64) -> Columns:
-        """The columns at these positions, which must rise."""
-        found = [columns.select(position[here] - first) for first, columns, here in self._among(position)]
-        return Columns.joined(found, self._margins.size)
+    @property
+    def in_memory(self) -> bool:
+        """Do the source's columns stay where they are?"""
+        return isinstance(self._source, InMemory)
+
+    @asked(lambda parts, layout: [columns for part in parts for columns in part])
+    def columns(self, position: Int64) -> list[Columns]:
+        """The columns at these positions, which must rise: a part for each stretch that holds some of them."""
+        take = Columns.view if self.in_memory else Columns.select
+        return [take(columns, position[here] - first) for first, columns, here in self._among(position)]
 
     def _begin(self, margins: Float64) -> None:
         """Take the margins; no slope is known yet."""

@@ -112,10 +112,14 @@ class Blocks(ABC):
         """
         return self.ask("descend", margins, lam, nu, cycles, each=beta)
 
-    def columns(self, position: Int64) -> Columns:
-        """The columns at these positions, which must rise."""
-        parts = list(self.ask("columns", each=position))
-        return Columns.joined(parts, parts[0].n)
+    def columns(self, position: Int64) -> list[Columns]:
+        """The columns at these positions, which must rise, in parts; views of the blocks' own arrays where they can."""
+        return [part for parts in self.ask("columns", each=position) for part in parts]
+
+    @property
+    def shares_columns(self) -> bool:
+        """Are all columns in the memory of this process, so that `columns` copies none?"""
+        return False
 
     def _do(self, name: str, *shared: Any, each: Any = None) -> None:
         for _ in self.ask(name, *shared, each=each):
@@ -154,6 +158,10 @@ class ThreadBlocks(Blocks):
     @property
     def sizes(self) -> Sequence[int]:
         return [block.size for block in self._blocks]
+
+    @property
+    def shares_columns(self) -> bool:
+        return all(block.in_memory for block in self._blocks)
 
     def ask(self, name: str, *shared: Any, each: Any = None) -> Iterable[Any]:
         common = [repeat(value) for value in shared]

@@ -1,31 +1,37 @@
 """Columns in the form the kernels read (the paper's Table 1): those of a block, and those in the driver's store.
 
-A column is one of three kinds, chosen for each by itself, wherever a block is cut:
+A column is one of four kinds, chosen for each by itself, wherever a block is cut:
     valued   positions and float32 values
     ones     positions only: every value is 1
     dense    a row of a float32 matrix, no positions: read in order, vectorised
+    bits     a row of a matrix of bits, one for each example: every value is 1, and many examples have it
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from solver.arrays import Float32, Float64, Int32, Int64, UInt8
+from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
 from solver.kernels import columns as kernels
-from solver.kernels.columns import DENSE, ONES, VALUED
+from solver.kernels.columns import BITS, DENSE, ONES, VALUED
 
-__all__ = ["DENSE", "ONES", "VALUED", "ColumnArrays", "Columns", "read_only"]
+__all__ = ["BITS", "DENSE", "ONES", "VALUED", "ColumnArrays", "Columns", "read_only"]
 
 # Share of nonzeros from which a column is kept dense. An entry of the matrix costs about a quarter of the time of
 # one in a list (benchmarks/bench_kernel.py); from one half on it takes no more memory than position and value.
 DENSE_AT = 0.5
 
-ColumnArrays: TypeAlias = tuple[UInt8, Int64, Int64, Int64, Int32, Float32, Float32]
+# Shares of ones between which a column of ones is kept as bits. At 1/16 they take half the memory of a list, and less
+# time (benchmarks/bench_kernel.py). A column of nearly all ones is dense: Gram matrices are formed about its mean.
+BITS_BETWEEN = (1 / 16, 0.9)
+WORD = 64  # bits
+
+ColumnArrays: TypeAlias = tuple[UInt8, Int64, Int64, Int64, Int32, Float32, Float32, UInt64]
 
 
 def read_only(*arrays: np.ndarray) -> ColumnArrays:
@@ -38,9 +44,10 @@ def read_only(*arrays: np.ndarray) -> ColumnArrays:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns over n examples in a fixed order: kind, lo, hi, at, indices, data, dense (kernels/columns.py).
+    """Columns over n examples in a fixed order: kind, lo, hi, at, indices, data, dense, bits (kernels/columns.py).
 
-    The rows of dense columns follow one another in the order of the columns.
+    The rows of dense columns follow one another in the order of the columns, and so do those of bits.
+    is_view: are these some of the columns of arrays that stay where they are? Copies are made when they travel.
     """
 
     n: int
@@ -51,13 +58,15 @@ class Columns:
     indices: Int32
     data: Float32
     dense: Float32
+    bits: UInt64
+    is_view: bool = False
 
     @classmethod
     def from_csc(cls, indptr: ArrayLike, indices: ArrayLike, data: ArrayLike | None, n: int) -> Columns:
         """Take the arrays of a CSC matrix of n rows; data is None where every value is 1.
 
-        Positions must rise within a column. Arrays of the right type (int64, int32, float32) are not copied,
-        unless some columns, but not all, are dense. indptr need not begin at 0, so a slice of a larger matrix
+        Positions must rise within a column. Arrays of the right type (int64, int32, float32) are not copied, unless
+        some columns, but not all, are dense, or some are bits. indptr need not begin at 0: a slice of a larger matrix
         will do.
         """
         ptr = np.ascontiguousarray(indptr, dtype=np.int64)
@@ -68,11 +77,11 @@ class Columns:
         if data is not None and val.shape != idx.shape:
             raise ValueError(f"indices and data differ in length: {idx.size} and {val.size}")
         kind = np.empty(ptr.size - 1, np.uint8)
-        bad = kernels.survey(ptr, idx, val, data is not None, n, DENSE_AT, kind)
+        bad = kernels.survey(ptr, idx, val, data is not None, n, DENSE_AT, BITS_BETWEEN, kind)
         if bad >= 0:
             raise ValueError(f"column {bad}: positions must rise and lie in 0..{n - 1}, and values must be finite")
-        whole = cls(n, kind, ptr[:-1], ptr[1:], ptr[:-1], idx, val, np.empty((0, n), np.float32))
-        return whole._with_dense(valued=data is not None) if (kind == DENSE).any() else whole
+        whole = cls(n, kind, ptr[:-1], ptr[1:], ptr[:-1], idx, val, _no_rows(n), _no_bits(n))
+        return whole._with_rows(valued=data is not None) if (kind >= DENSE).any() else whole
 
     @classmethod
     def from_rows(cls, rows: Float32) -> Columns:
@@ -80,14 +89,17 @@ class Columns:
         count, n = rows.shape
         none = np.zeros(count, np.int64)
         empty = np.empty(0, np.int32), np.empty(0, np.float32)
-        return cls(n, np.full(count, DENSE, np.uint8), none, none, np.arange(count), *empty, rows)
+        return cls(n, np.full(count, DENSE, np.uint8), none, none, np.arange(count), *empty, rows, _no_bits(n))
 
     @classmethod
     def all_ones(cls, n: int) -> Columns:
-        """One column, an intercept's: a list of ones, of every example."""
-        first, last = np.zeros(1, np.int64), np.full(1, n)
-        nothing = np.empty(0, np.float32), np.empty((0, n), np.float32)
-        return cls(n, np.full(1, ONES, np.uint8), first, last, first, np.arange(n, dtype=np.int32), *nothing)
+        """One column, an intercept's: a bit for every example."""
+        bits = np.full((1, -(-n // WORD)), ~np.uint64(0))
+        if n % WORD:
+            bits[0, -1] >>= np.uint64(WORD - n % WORD)
+        none = np.zeros(1, np.int64)
+        empty = np.empty(0, np.int32), np.empty(0, np.float32)
+        return cls(n, np.full(1, BITS, np.uint8), none, none, none, *empty, _no_rows(n), bits)
 
     @classmethod
     def empty(cls, n: int) -> Columns:
@@ -104,12 +116,13 @@ class Columns:
     @property
     def arrays(self) -> ColumnArrays:
         """What the kernels take."""
-        return read_only(self.kind, self.lo, self.hi, self.at, self.indices, self.data, self.dense)
+        return read_only(self.kind, self.lo, self.hi, self.at, self.indices, self.data, self.dense, self.bits)
 
     def sizes(self) -> Int64:
         """Bytes that each column takes."""
         entry = np.where(self.kind == VALUED, 8, 4)
-        sizes: Int64 = np.where(self.kind == DENSE, 4 * self.n, entry * (self.hi - self.lo))
+        whole = np.where(self.kind == DENSE, 4 * self.n, 8 * self.bits.shape[1])
+        sizes: Int64 = np.where(self.kind >= DENSE, whole, entry * (self.hi - self.lo))
         return sizes
 
     def slopes(self, r: Float64, out: Float64) -> None:
@@ -129,14 +142,25 @@ class Columns:
 
     def part(self, first: int, last: int) -> Columns:
         """The columns first to last, viewed."""
-        here = slice(first, last)
-        ranges = self.kind[here], self.lo[here], self.hi[here], self.at[here]
-        return Columns(self.n, *ranges, self.indices, self.data, self.dense)
+        return self._at(slice(first, last))
+
+    def view(self, chosen: Int64) -> Columns:
+        """These columns alone, viewed."""
+        return replace(self._at(chosen), is_view=True)
+
+    def _at(self, here: slice | Int64) -> Columns:
+        return replace(self, kind=self.kind[here], lo=self.lo[here], hi=self.hi[here], at=self.at[here])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A view travels as a copy of its own columns, without the others."""
+        if self.is_view:
+            return self.select(np.arange(self.count)).__reduce__()
+        return Columns, (self.n, self.kind, self.lo, self.hi, self.at, self.indices, self.data, self.dense, self.bits)
 
     def select(self, chosen: Int64) -> Columns:
         """These columns alone, copied; chosen must rise."""
         kind, sizes = self.kind[chosen], self.hi[chosen] - self.lo[chosen]
-        valued, dense = kind == VALUED, kind == DENSE
+        valued, dense, bits = kind == VALUED, kind == DENSE, kind == BITS
         ends = np.cumsum(sizes)
         lo = ends - sizes
         indices = np.empty(int(ends[-1]) if ends.size else 0, np.int32)
@@ -145,8 +169,9 @@ class Columns:
         kernels.take(self.at[chosen[valued]], sizes[valued], self.data, data)
         at = np.zeros(chosen.size, np.int64)
         at[valued] = np.cumsum(sizes[valued]) - sizes[valued]
-        at[dense] = np.arange(np.count_nonzero(dense))
-        return Columns(self.n, kind, lo, ends, at, indices, data, self.dense[self.at[chosen[dense]]])
+        at[dense], at[bits] = np.arange(np.count_nonzero(dense)), np.arange(np.count_nonzero(bits))
+        rows = self.dense[self.at[chosen[dense]]], self.bits[self.at[chosen[bits]]]
+        return Columns(self.n, kind, lo, ends, at, indices, data, *rows)
 
     @classmethod
     def joined(cls, parts: Sequence[Columns], n: int) -> Columns:
@@ -157,9 +182,10 @@ class Columns:
         listed = np.cumsum([0, *(part.indices.size for part in parts[:-1])])
         values = np.cumsum([0, *(part.data.size for part in parts[:-1])])
         rows = np.cumsum([0, *(len(part.dense) for part in parts[:-1])])
+        words = np.cumsum([0, *(len(part.bits) for part in parts[:-1])])
         at = [
-            part.at + np.where(part.kind == DENSE, row, value)
-            for part, value, row in zip(parts, values, rows, strict=True)
+            part.at + np.select([part.kind == DENSE, part.kind == BITS], [row, word], value)
+            for part, value, row, word in zip(parts, values, rows, words, strict=True)
         ]
         return cls(
             n,
@@ -170,11 +196,12 @@ class Columns:
             np.concatenate([part.indices for part in parts]),
             np.concatenate([part.data for part in parts]),
             np.concatenate([part.dense for part in parts]),
+            np.concatenate([part.bits for part in parts]),
         )
 
-    def _with_dense(self, *, valued: bool) -> Columns:
-        """The dense columns moved from the lists into the matrix."""
-        is_dense = self.kind == DENSE
+    def _with_rows(self, *, valued: bool) -> Columns:
+        """The dense columns and the bits moved from the lists into their matrices."""
+        is_dense, is_bits = self.kind == DENSE, self.kind == BITS
         sizes = self.hi - self.lo
         if valued and is_dense.all() and (sizes == self.n).all():
             return Columns.from_rows(self.data[self.lo[0] : self.hi[-1]].reshape(self.count, self.n))
@@ -182,10 +209,21 @@ class Columns:
         for row, j in enumerate(np.flatnonzero(is_dense)):
             lo, hi = self.lo[j], self.hi[j]
             kernels.spread(self.indices[lo:hi], self.data[lo:hi], valued, dense[row])
-        kept = np.repeat(~is_dense, sizes)
-        listed = slice(int(self.lo[0]), int(self.hi[-1]))
-        hi = np.cumsum(np.where(is_dense, 0, sizes))
-        lo = hi - np.where(is_dense, 0, sizes)
-        at = np.where(is_dense, np.cumsum(is_dense) - 1, lo)
-        data = self.data[listed][kept] if valued else self.data
-        return Columns(self.n, self.kind, lo, hi, at, self.indices[listed][kept], data, dense)
+        bits = np.empty((int(is_bits.sum()), -(-self.n // WORD)), np.uint64)
+        for row, j in enumerate(np.flatnonzero(is_bits)):
+            kernels.set_bits(self.indices[self.lo[j] : self.hi[j]], bits[row])
+        listed = self.kind < DENSE
+        kept, first, last = np.repeat(listed, sizes), int(self.lo[0]), int(self.hi[-1])
+        hi = np.cumsum(np.where(listed, sizes, 0))
+        lo = hi - np.where(listed, sizes, 0)
+        at = np.select([is_dense, is_bits], [np.cumsum(is_dense) - 1, np.cumsum(is_bits) - 1], lo)
+        data = self.data[first:last][kept] if valued else self.data
+        return Columns(self.n, self.kind, lo, hi, at, self.indices[first:last][kept], data, dense, bits)
+
+
+def _no_rows(n: int) -> Float32:
+    return np.empty((0, n), np.float32)
+
+
+def _no_bits(n: int) -> UInt64:
+    return np.empty((0, -(-n // WORD)), np.uint64)

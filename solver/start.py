@@ -46,10 +46,10 @@ def free_coordinates(blocks: Blocks, problem: Problem) -> FreeCoordinates:
     rows = np.ones((position.size, problem.examples.n), np.float32)
     inside = position[position < p]
     if inside.size:
-        columns = blocks.columns(inside)
-        for k in range(inside.size):
+        singles = (part.part(k, k + 1) for part in blocks.columns(inside) for k in range(part.count))
+        for k, column in enumerate(singles):
             x = np.zeros(problem.examples.n)
-            columns.part(k, k + 1).add_product(np.ones(1), x)
+            column.add_product(np.ones(1), x)
             rows[k] = x
     return FreeCoordinates(problem, position, rows)
 

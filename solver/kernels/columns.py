@@ -1,24 +1,27 @@
 """Products with columns: Xᵀr, Σ w x², Xd; and what is needed to take columns in.
 
-Columns come as seven arrays (solver/columns.py), the same for a block and for the driver's store:
-    kind     VALUED, ONES or DENSE
-    lo, hi   the column's range of `indices`; empty for a dense one
-    at       where its values begin in `data`; for a dense one, its row of `dense`
-    indices, data, dense
-and kernels work on the columns `chosen`. Sums are float64, over float32 data.
+Columns come as eight arrays (solver/columns.py), the same for a block and for the driver's store:
+    kind     VALUED, ONES, DENSE or BITS
+    lo, hi   the column's range of `indices`; empty for a dense one and for bits
+    at       where its values begin in `data`; for a dense one and for bits, its row of `dense` or `bits`
+    indices, data, dense, bits
+and kernels work on the columns `chosen`. Sums are float64, over float32 data. Of bits, example i is bit i % 64 of word
+i // 64; loops over a word test one bit for each lane of a vector, and add where it is set.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from solver.arrays import Float32, Float64, Int32, Int64, UInt8
+from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
 from solver.kernels.compiled import exact, kernel
 
-VALUED, ONES, DENSE = 0, 1, 2
+VALUED, ONES, DENSE, BITS = 0, 1, 2, 3
 
 
-# --- one column: a list of positions, with values or, where data is None, all ones; or a row of the dense matrix ----
+# --- one column: a list of positions, with values or, where data is None, all ones; or a row of a matrix ------------
 # A kernel asks for the kind in its own loop: behind one function for all kinds, short lists took twice as long.
 
 
@@ -90,22 +93,48 @@ def move_by_row(dense: Float32, row: int, d: float, r: Float64, w: Float64) -> N
 
 
 @kernel
+def bit_sums(bits: UInt64, row: int, r: Float64, w: Any, weighted: bool | None) -> tuple[float, float]:
+    # x = bits[row]; x @ r, or x @ (w * r) unless `weighted` is None; x @ w, or 0
+    g = 0.0
+    h = 0.0
+    for k in range(bits.shape[1]):
+        word, first = bits[row, k], 64 * k
+        for t in range(min(64, r.size - first)):
+            is_set = (word & (np.uint64(1) << np.uint64(t))) != 0
+            v = r[first + t] if weighted is None else w[first + t] * r[first + t]
+            g += v if is_set else 0.0
+            if w is not None:
+                h += w[first + t] if is_set else 0.0
+    return g, h
+
+
+@kernel
+def move_by_bits(bits: UInt64, row: int, d: float, r: Float64, w: Float64 | None) -> None:
+    # r -= w * bits[row] * d
+    for k in range(bits.shape[1]):
+        word, first = bits[row, k], 64 * k
+        for t in range(min(64, r.size - first)):
+            step = d if (word & (np.uint64(1) << np.uint64(t))) != 0 else 0.0
+            r[first + t] -= step if w is None else w[first + t] * step
+
+
+@kernel
 def _add_list(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, d: float, out: Float64) -> None:
     # out += x * d
     for k in range(lo, hi):
         out[np.uint32(indices[k])] += d if data is None else d * np.float64(data[k + shift])
 
 
-# --- chosen columns, dense ones four at a time --------------------------------------------------------------
+# --- chosen columns, rows of a matrix four at a time --------------------------------------------------------
 
 
 @kernel
-def _four_dense(chosen: Int64, kind: UInt8, c: int) -> bool:
-    # (kind[chosen[c : c + 4]] == DENSE).all(), four there
-    dense = 0
+def _four_of(chosen: Int64, kind: UInt8, c: int, wanted: int) -> bool:
+    # (kind[chosen[c : c + 4]] == wanted).all(), four there
+    found = 0
     for e in range(c, min(c + 4, chosen.size)):
-        dense += kind[chosen[e]] == DENSE
-    return dense == 4
+        found += kind[chosen[e]] == wanted
+    return found == 4
 
 
 @kernel
@@ -153,6 +182,67 @@ def four_sums(
 
 
 @kernel
+def four_bit_sums(
+    bits: UInt64,
+    rows: Int64,
+    r: Float64,
+    w: Any,
+    g: Float64,
+    h: Float64 | None,
+    H: Float64 | None,
+    weighted: bool | None,
+) -> None:
+    # as four_sums, X = bits[rows]
+    a, b, c, d = bits[rows[0]], bits[rows[1]], bits[rows[2]], bits[rows[3]]
+    ga = gb = gc = gd = 0.0
+    ha = hb = hc = hd = 0.0
+    ab = ac = ad = bc = bd = cd = 0.0
+    for k in range(bits.shape[1]):
+        xa, xb, xc, xd, first = a[k], b[k], c[k], d[k], 64 * k
+        for t in range(min(64, r.size - first)):
+            bit = np.uint64(1) << np.uint64(t)
+            v = r[first + t] if weighted is None else w[first + t] * r[first + t]
+            ga += v if xa & bit else 0.0
+            gb += v if xb & bit else 0.0
+            gc += v if xc & bit else 0.0
+            gd += v if xd & bit else 0.0
+            if h is not None:
+                ha += w[first + t] if xa & bit else 0.0
+                hb += w[first + t] if xb & bit else 0.0
+                hc += w[first + t] if xc & bit else 0.0
+                hd += w[first + t] if xd & bit else 0.0
+            if H is not None:
+                ab += w[first + t] if xa & xb & bit else 0.0
+                ac += w[first + t] if xa & xc & bit else 0.0
+                ad += w[first + t] if xa & xd & bit else 0.0
+                bc += w[first + t] if xb & xc & bit else 0.0
+                bd += w[first + t] if xb & xd & bit else 0.0
+                cd += w[first + t] if xc & xd & bit else 0.0
+    g[:] = (ga, gb, gc, gd)
+    if h is not None:
+        h[:] = (ha, hb, hc, hd)
+    if H is not None:
+        H[0, 1:] = (ab, ac, ad)
+        H[1, 2:] = (bc, bd)
+        H[2, 3] = cd
+
+
+@kernel
+def move_by_four_bits(bits: UInt64, rows: Int64, steps: Float64, r: Float64, w: Float64 | None) -> None:
+    # r -= w * (bits[rows].T @ steps)
+    a, b, c, d = bits[rows[0]], bits[rows[1]], bits[rows[2]], bits[rows[3]]
+    p, q, u, v = steps[0], steps[1], steps[2], steps[3]
+    for k in range(bits.shape[1]):
+        xa, xb, xc, xd, first = a[k], b[k], c[k], d[k], 64 * k
+        for t in range(min(64, r.size - first)):
+            bit = np.uint64(1) << np.uint64(t)
+            step = ((p if xa & bit else 0.0) + (q if xb & bit else 0.0)) + (
+                (u if xc & bit else 0.0) + (v if xd & bit else 0.0)
+            )
+            r[first + t] -= step if w is None else w[first + t] * step
+
+
+@kernel
 def sums(
     chosen: Int64,
     kind: UInt8,
@@ -162,6 +252,7 @@ def sums(
     indices: Int32,
     data: Float32,
     dense: Float32,
+    bits: UInt64,
     r: Float64,
     w: Float64,
     g: Float64,
@@ -175,7 +266,12 @@ def sums(
             g[c], h[c] = _listed_sums(indices, None, lo[s], hi[s], 0, r, w)
         elif kind[s] == VALUED:
             g[c], h[c] = _listed_sums(indices, data, lo[s], hi[s], at[s] - lo[s], r, w)
-        elif _four_dense(chosen, kind, c):
+        elif _four_of(chosen, kind, c, BITS):
+            four_bit_sums(bits, at[chosen[c : c + 4]], r, w, g[c : c + 4], h[c : c + 4], None, None)
+            c += 3
+        elif kind[s] == BITS:
+            g[c], h[c] = bit_sums(bits, at[s], r, w, None)
+        elif _four_of(chosen, kind, c, DENSE):
             four_sums(dense, at[chosen[c : c + 4]], r, w, g[c : c + 4], h[c : c + 4], None, None)
             c += 3
         else:
@@ -193,6 +289,7 @@ def slopes(
     indices: Int32,
     data: Float32,
     dense: Float32,
+    bits: UInt64,
     r: Float64,
     g: Float64,
 ) -> None:
@@ -204,7 +301,12 @@ def slopes(
             g[c] = listed_slope(indices, None, lo[s], hi[s], 0, r)
         elif kind[s] == VALUED:
             g[c] = listed_slope(indices, data, lo[s], hi[s], at[s] - lo[s], r)
-        elif _four_dense(chosen, kind, c):
+        elif _four_of(chosen, kind, c, BITS):
+            four_bit_sums(bits, at[chosen[c : c + 4]], r, None, g[c : c + 4], None, None, None)
+            c += 3
+        elif kind[s] == BITS:
+            g[c] = bit_sums(bits, at[s], r, None, None)[0]
+        elif _four_of(chosen, kind, c, DENSE):
             four_sums(dense, at[chosen[c : c + 4]], r, None, g[c : c + 4], None, None, None)
             c += 3
         else:
@@ -231,12 +333,13 @@ def product(
     indices: Int32,
     data: Float32,
     dense: Float32,
+    bits: UInt64,
     d: Float64,
     out: Float64,
 ) -> None:
-    # out += X[:, chosen] @ d; dense columns four at a time, as `out` is read and written with each
-    four = np.empty(4, np.int64)
-    many = 0
+    # out += X[:, chosen] @ d; rows of a matrix four at a time, as `out` is read and written with each
+    four, four_bits = np.empty(4, np.int64), np.empty(4, np.int64)
+    many = many_bits = 0
     for c in range(chosen.size):
         s, step = chosen[c], d[c]
         if step == 0.0:
@@ -245,6 +348,12 @@ def product(
             _add_list(indices, None, lo[s], hi[s], 0, step, out)
         elif kind[s] == VALUED:
             _add_list(indices, data, lo[s], hi[s], at[s] - lo[s], step, out)
+        elif kind[s] == BITS:
+            four_bits[many_bits] = c
+            many_bits += 1
+            if many_bits == 4:
+                move_by_four_bits(bits, at[chosen[four_bits]], -d[four_bits], out, None)
+                many_bits = 0
         else:
             four[many] = c
             many += 1
@@ -255,6 +364,8 @@ def product(
         step, row = d[four[q]], at[chosen[four[q]]]
         for i in range(out.size):
             out[i] += step * np.float64(dense[row, i])
+    for q in range(many_bits):
+        move_by_bits(bits, at[chosen[four_bits[q]]], -d[four_bits[q]], out, None)
 
 
 # --- a Gram matrix ------------------------------------------------------------------------------------------
@@ -284,35 +395,42 @@ def spread_scaled(
     indices: Int32,
     data: Float32,
     dense: Float32,
+    bits: UInt64,
     cursor: Int64,
-    root: Float32,
     mean: Float32,
     unit: Float32,
     examples: Int64,
+    root: Float32,
     place: Int32,
     out: Float32,
 ) -> None:
-    # out[:, :examples.size] = (root[:, None] * (X[:, chosen] - mean) * unit)[examples].T, mean = 0 for all but dense
+    # out[:, :examples.size] = (root[:, None] * (X[:, chosen] - mean)[examples] * unit).T, mean = 0 for all but dense
     # columns; cursor[c] is where column c has got to, place[examples] = np.arange(examples.size); all other examples
-    # have one place, the last of out, which is of no use
+    # have one place, the last of out and of root, which is of no use
     last = examples.max()
     for c in range(chosen.size):
         s = chosen[c]
         if kind[s] == DENSE:
             for e in range(examples.size):
-                out[c, e] = (dense[at[s], examples[e]] - mean[c]) * unit[c] * root[examples[e]]
+                out[c, e] = (dense[at[s], examples[e]] - mean[c]) * unit[c] * root[e]
+            continue
+        if kind[s] == BITS:
+            for e in range(examples.size):
+                i = np.uint64(examples[e])
+                word = bits[at[s], i >> np.uint64(6)]
+                out[c, e] = root[e] if (word >> (i & np.uint64(63))) & np.uint64(1) else np.float32(0.0)
             continue
         out[c, : examples.size] = np.float32(0.0)
         k = cursor[c]
         if kind[s] == ONES:
             while k < hi[s] and indices[k] <= last:
-                i = np.uint32(indices[k])
-                out[c, np.uint32(place[i])] = root[i]
+                p = np.uint32(place[np.uint32(indices[k])])
+                out[c, p] = root[p]
                 k += 1
         else:
             while k < hi[s] and indices[k] <= last:
-                i = np.uint32(indices[k])
-                out[c, np.uint32(place[i])] = root[i] * (data[k + at[s] - lo[s]] * unit[c])
+                p = np.uint32(place[np.uint32(indices[k])])
+                out[c, p] = root[p] * (data[k + at[s] - lo[s]] * unit[c])
                 k += 1
         cursor[c] = k
 
@@ -331,7 +449,16 @@ def take(first: Int64, sizes: Int64, source: Int32, out: Int32) -> None:
 
 
 @exact
-def survey(indptr: Int64, indices: Int32, data: Float32, valued: bool, n: int, dense_at: float, kind: UInt8) -> int:
+def survey(
+    indptr: Int64,
+    indices: Int32,
+    data: Float32,
+    valued: bool,
+    n: int,
+    dense_at: float,
+    bits_between: tuple[float, float],
+    kind: UInt8,
+) -> int:
     # Set the kind of each column; return the first column that is malformed, or -1.
     for j in range(kind.size):
         lo, hi = indptr[j], indptr[j + 1]
@@ -350,7 +477,9 @@ def survey(indptr: Int64, indices: Int32, data: Float32, valued: bool, n: int, d
                 ones &= data[k] == np.float32(1.0)
             if not finite:
                 return j
-        if hi - lo >= dense_at * n and hi > lo:
+        if ones and hi > lo and bits_between[0] * n <= hi - lo <= bits_between[1] * n:
+            kind[j] = BITS
+        elif hi - lo >= dense_at * n and hi > lo:
             kind[j] = DENSE
         else:
             kind[j] = ONES if ones else VALUED
@@ -362,3 +491,12 @@ def spread(indices: Int32, data: Float32, valued: bool, out: Float32) -> None:
     # out[indices] = data, or 1
     for k in range(indices.size):
         out[indices[k]] = data[k] if valued else np.float32(1.0)
+
+
+@exact
+def set_bits(indices: Int32, out: UInt64) -> None:
+    # out has the bits of these positions set, and no others
+    out[:] = 0
+    for k in range(indices.size):
+        i = np.uint64(indices[k])
+        out[i >> np.uint64(6)] |= np.uint64(1) << (i & np.uint64(63))

@@ -8,16 +8,23 @@ The penalty comes as three arrays by column: up, down, l2 (penalty.py).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from solver.arrays import Float32, Float64, Int32, Int64, UInt8
+from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
 from solver.kernels.columns import (
+    BITS,
     DENSE,
     ONES,
     VALUED,
+    bit_sums,
     dense_slope,
+    four_bit_sums,
     four_sums,
     listed_slope,
+    move_by_bits,
+    move_by_four_bits,
     move_by_list,
     move_by_row,
 )
@@ -104,7 +111,7 @@ def _listed_cycle(
     return count
 
 
-# --- dense columns ------------------------------------------------------------------------------------------
+# --- columns that are rows of a matrix: of numbers, with bits None, or of bits, with dense None ---------------------
 
 
 @kernel
@@ -136,8 +143,9 @@ def _dense_quad_step(X: Float32, s: int, d: Float64, q: Float64) -> None:
 
 
 @kernel
-def _dense_quad(
-    X: Float32,
+def _quad(
+    dense: Float32 | None,
+    bits: UInt64 | None,
     s: int,
     beta: Float64,
     up: Float64,
@@ -151,11 +159,16 @@ def _dense_quad(
 ) -> None:
     # Four coordinates in turn, for one reading of q and w: after a step on one, the slopes of those that
     # follow are brought up to date through the four columns' own Hessian instead of through q.
-    g, h, H = np.empty(4), np.empty(4), np.empty((4, 4))
-    four_sums(X, np.arange(s, s + 4), q, w, g, h, H, True)
+    g, h, H, sums, rows = np.empty(4), np.empty(4), np.empty((4, 4)), np.empty(4), np.arange(s, s + 4)
+    if dense is not None:
+        four_sums(dense, rows, q, w, g, h, H, True)
+    if bits is not None:
+        four_bit_sums(bits, rows, q, w, g, h, H, True)
     if offset is not None:
-        sums = np.empty(4)
-        four_sums(X, np.arange(s, s + 4), w, None, sums, None, None, None)
+        if dense is not None:
+            four_sums(dense, rows, w, None, sums, None, None, None)
+        if bits is not None:
+            sums[:] = h
         for a in range(4):
             g[a], h[a] = _less_mean(g[a], h[a], sums[a], offset)
             for b in range(a + 1, 4):
@@ -165,15 +178,57 @@ def _dense_quad(
         for b in range(a + 1, 4):
             g[b] -= H[a, b] * d[a]
     if d[0] != 0.0 or d[1] != 0.0 or d[2] != 0.0 or d[3] != 0.0:
-        _dense_quad_step(X, s, d, q)
+        if dense is not None:
+            _dense_quad_step(dense, s, d, q)
+        if bits is not None:
+            move_by_four_bits(bits, rows, d, q, None)
     if offset is not None:
         offset[0] -= (sums * d).sum() / offset[1]
 
 
 @kernel
-def _dense_cycle(
-    X: Float32,
-    j: int,
+def _single(
+    dense: Any,
+    bits: UInt64 | None,
+    s: int,
+    b: float,
+    up: float,
+    down: float,
+    l2: float,
+    nu: float,
+    q: Float64,
+    w: Float64,
+    offset: Float64 | None,
+) -> float:
+    # One coordinate; returns its step.
+    g = h = total = 0.0
+    if dense is not None:
+        g, h = _dense_sums(dense[s], q, w)
+    if bits is not None:
+        g, h = bit_sums(bits, s, q, w, True)
+    if offset is not None:
+        total = h
+        if dense is not None:
+            total = dense_slope(dense, s, w)
+        g, h = _less_mean(g, h, total, offset)
+    d: float = coordinate_step(g, h + nu, b, up, down, l2)
+    if d != 0.0:
+        if dense is not None:
+            _dense_step(dense[s], d, q)
+        if bits is not None:
+            move_by_bits(bits, s, d, q, None)
+        if offset is not None:
+            offset[0] -= total / offset[1] * d
+    return d
+
+
+@kernel
+def _rows_cycle(
+    dense: Float32 | None,
+    bits: UInt64 | None,
+    row: int,
+    first: int,
+    last: int,
     beta: Float64,
     up: Float64,
     down: Float64,
@@ -186,29 +241,21 @@ def _dense_cycle(
     dbeta: Float64,
     count: int,
 ) -> int:
-    # `cycle` over the rows of X, whose coefficients begin at beta[j]
+    # `cycle` over columns first:last, the first of which is this row of the matrix
     d = np.empty(4)
-    s = 0
-    while s < X.shape[0]:
-        width = 4 if s + 4 <= X.shape[0] else 1
+    j = first
+    while j < last:
+        width, s = 4 if j + 4 <= last else 1, row + j - first
         if width == 4:
-            _dense_quad(X, s, beta[j : j + 4], up[j : j + 4], down[j : j + 4], l2[j : j + 4], nu, q, w, offset, d)
+            here = slice(j, j + 4)
+            _quad(dense, bits, s, beta[here], up[here], down[here], l2[here], nu, q, w, offset, d)
         else:
-            g, h = _dense_sums(X[s], q, w)
-            if offset is not None:
-                total = dense_slope(X, s, w)
-                g, h = _less_mean(g, h, total, offset)
-            d[0] = coordinate_step(g, h + nu, beta[j], up[j], down[j], l2[j])
-            if d[0] != 0.0:
-                _dense_step(X[s], d[0], q)
-                if offset is not None:
-                    offset[0] -= total / offset[1] * d[0]
+            d[0] = _single(dense, bits, s, beta[j], up[j], down[j], l2[j], nu, q, w, offset)
         for a in range(width):
             if d[a] != 0.0:
                 moved[count] = j + a
                 dbeta[count] = d[a]
                 count += 1
-        s += width
         j += width
     return count
 
@@ -225,6 +272,7 @@ def cycle(
     indices: Int32,
     data: Float32,
     dense: Float32,
+    bits: UInt64,
     beta: Float64,
     up: Float64,
     down: Float64,
@@ -240,7 +288,7 @@ def cycle(
     # for x, b in zip(X.T, beta): h = (w * x**2).sum() + nu; d = coordinate_step((w * x * q).sum(), h, b, ...)
     #                             q -= x * d; where d != 0, append (j, d) to (moved, dbeta)
     # q is in working if apart, or else in paired; returns how many moved, and where q is now. Well filled columns read
-    # it apart, thinly filled ones paired. The rows of neighbouring dense columns are neighbours.
+    # it apart, thinly filled ones paired. The rows of neighbouring columns of one matrix are neighbours.
     # offset: the intercept's step so far, changed in place, and w.sum(). The intercept is at its minimum after every
     # step, so that columns count less their means. None where there is no intercept.
     n = paired.shape[0]
@@ -253,14 +301,18 @@ def cycle(
             entries += hi[last] - lo[last]
             last += 1
         filled = entries > WELL_FILLED * n * (last - first)
-        if apart != (kind[first] == DENSE or filled):
+        if apart != (kind[first] == DENSE or kind[first] == BITS or filled):
             apart = not apart
             bring(working, paired, apart)
         q, w = (working[0], working[1])
         qp, wp = (paired[:, 0], paired[:, 1])
+        row = at[first]
         if kind[first] == DENSE:
-            X = dense[at[first] : at[first] + last - first]
-            count = _dense_cycle(X, first, beta, up, down, l2, nu, q, w, offset, moved, dbeta, count)
+            count = _rows_cycle(
+                dense, None, row, first, last, beta, up, down, l2, nu, q, w, offset, moved, dbeta, count
+            )
+        elif kind[first] == BITS:
+            count = _rows_cycle(None, bits, row, first, last, beta, up, down, l2, nu, q, w, offset, moved, dbeta, count)
         elif kind[first] == ONES:
             if apart:
                 count = _listed_cycle(
@@ -304,6 +356,7 @@ def descend(
     indices: Int32,
     data: Float32,
     dense: Float32,
+    bits: UInt64,
     beta: Float64,
     h: Float64,
     up: Float64,
@@ -319,7 +372,7 @@ def descend(
     # One cycle of coordinate descent on the quadratic model, over order[:count]; d and r are changed in place.
     # A coordinate that stays at zero with `slack` to spare is moved behind the others. Returned: how many were not,
     # the largest step in units of the slope, and what the model fell by, at least.
-    # Of dense columns four share a reading of r and w: a step on one changes the slopes of those that follow through
+    # Of rows of a matrix four share a reading of r and w: a step on one changes the slopes of those that follow through
     # the four columns' own Hessian, before it changes r.
     decrease = 0.0
     worst = 0.0
@@ -329,20 +382,25 @@ def descend(
     c = 0
     while c < count:
         here[0], width = order[c], 1
-        while width < 4 and c + width < count and kind[chosen[here[width - 1]]] == DENSE:
-            here[width] = order[c + width]
-            width += 1
         s = np.uint64(chosen[here[0]])
-        if width == 4 and kind[chosen[here[3]]] == DENSE:
-            for e in range(4):
+        if kind[s] == DENSE or kind[s] == BITS:
+            while width < 4 and c + width < count and kind[chosen[order[c + width]]] == kind[s]:
+                here[width] = order[c + width]
+                width += 1
+            for e in range(width):
                 rows[e] = at[chosen[here[e]]]
+        if width == 4 and kind[s] == DENSE:
             four_sums(dense, rows, r, w, g, None, H, None)
+        elif width == 4:
+            four_bit_sums(bits, rows, r, w, g, None, H, None)
         else:
             width = 1
             if kind[s] == ONES:
                 g[0] = listed_slope(indices, None, lo[s], hi[s], 0, r)
             elif kind[s] == VALUED:
                 g[0] = listed_slope(indices, data, lo[s], hi[s], at[s] - lo[s], r)
+            elif kind[s] == BITS:
+                g[0] = bit_sums(bits, at[s], r, None, None)[0]
             else:
                 g[0] = dense_slope(dense, at[s], r)
         moved = False
@@ -365,12 +423,16 @@ def descend(
             moved = True
             for other in range(e + 1, width):
                 g[other] -= H[e, other] * step
-        if moved and width == 4:
+        if moved and width == 4 and kind[s] == DENSE:
             _move_by_four(dense, rows, steps, r, w)
+        elif moved and width == 4:
+            move_by_four_bits(bits, rows, steps, r, w)
         elif moved and kind[s] == ONES:
             move_by_list(indices, None, lo[s], hi[s], 0, steps[0], r, w)
         elif moved and kind[s] == VALUED:
             move_by_list(indices, data, lo[s], hi[s], at[s] - lo[s], steps[0], r, w)
+        elif moved and kind[s] == BITS:
+            move_by_bits(bits, at[s], steps[0], r, w)
         elif moved:
             move_by_row(dense, at[s], steps[0], r, w)
         c += width

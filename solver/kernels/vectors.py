@@ -16,6 +16,10 @@ end. If the curvature of the loss can vanish, z grows without bound where an exa
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from solver.arrays import Float64, Int64
 from solver.kernels.compiled import inlined, kernel
 
@@ -93,6 +97,37 @@ def energy(r: Float64, w: Float64) -> float:
         if w[i] > 0.0:
             total += r[i] * r[i] / w[i]
     return total
+
+
+@kernel
+def distance(a: Float64, b: Float64, scale: float) -> float:
+    # np.abs(a - scale * b).sum()
+    total = 0.0
+    for i in range(a.size):
+        total += abs(a[i] - scale * b[i])
+    return total
+
+
+@inlined
+def _uniform(i: Any) -> Any:
+    # A number in [0, 1) that looks random, the same for every i: the last steps of splitmix64.
+    z = (np.uint64(i) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.float64(z >> np.uint64(11)) * 2.0**-53
+
+
+@kernel
+def sample(w: Float64, rate: float, out: Int64 | None) -> int:
+    # out = the examples that are drawn, each with chance min(1, rate * w); returns how many
+    count = 0
+    for i in range(w.size):
+        if _uniform(i) < rate * w[i]:
+            if out is not None:
+                out[count] = i
+            count += 1
+    return count
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from solver import Block, Columns, Examples, Penalty
-from solver.columns import DENSE, ONES, VALUED
+from solver.columns import BITS, DENSE, ONES, VALUED
 from solver.kernels import penalty
 from solver.losses import logistic
 
@@ -93,17 +94,24 @@ def test_gradient_and_product_agree_with_scipy(make: Callable[..., Any], name: s
 
 
 def test_each_column_gets_its_kind_wherever_a_block_is_cut() -> None:
-    X = np.zeros((10, 4), np.float32)
-    X[:2, 0] = 1.0
-    X[:3, 1] = 2.0
-    X[:8, 2] = 1.0
+    n = 130
+    X = np.zeros((n, 7), np.float32)
+    X[:8, 0] = 1.0
+    X[:30, 1] = 2.0
+    X[::2, 2] = np.linspace(1.0, 2.0, n // 2)
+    X[5::9, 4] = 1.0
+    X[1:, 5] = 1.0
+    X[3:117, 6] = 1.0
     csc = sparse.csc_matrix(X)
-    whole = Columns.from_csc(csc.indptr, csc.indices, csc.data, 10)
-    assert whole.kind.tolist() == [ONES, VALUED, DENSE, ONES]
-    for j in range(4):
-        alone = Columns.from_csc(csc.indptr[j : j + 2], csc.indices, csc.data, 10)
+    whole = Columns.from_csc(csc.indptr, csc.indices, csc.data, n)
+    assert whole.kind.tolist() == [ONES, VALUED, DENSE, ONES, BITS, DENSE, BITS]
+    for j in range(7):
+        alone = Columns.from_csc(csc.indptr[j : j + 2], csc.indices, csc.data, n)
         assert alone.kind.tolist() == [whole.kind[j]]
-        product = np.zeros(10)
+        travelled = pickle.loads(pickle.dumps(whole.view(np.array([j]))))  # noqa: S301
+        assert travelled.nbytes < alone.nbytes + 64
+        assert travelled.sizes().tolist() == alone.sizes().tolist()
+        product = np.zeros(n)
         alone.add_product(np.ones(1), product)
         assert np.array_equal(product, X[:, j])
 

@@ -3,19 +3,24 @@
 Along a path the weights change little, or all in proportion, and soon few examples hold most of their sum. So a Gram
 matrix remembers the weights it was formed for. An update adds X_SᵀD X_S over the examples S with the largest changes D
 of weights. A new matrix takes the heaviest examples only.
+
+Where there are far more examples than columns, a sample of them is enough: each is taken with a chance in proportion to
+its weight, and weighed by the inverse of that chance. Slopes stay exact, so only the number of Newton steps depends on
+the sample, never what they converge to.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver.algorithms.certified.store import Gram, Store
+from solver.algorithms.certified.store import Gram, Rows, Store
 from solver.algorithms.certified.tuning import GRAM_MATRIX, ROUNDING
 from solver.arrays import Float32, Float64, Int64
-from solver.columns import DENSE, ONES
+from solver.columns import BITS, DENSE, ONES
 from solver.kernels import columns as kernels
+from solver.kernels import vectors
 
 
 def gram_for(store: Store, position: Int64, w: Float64, stale: float, likely: Int64 | None = None) -> Gram:
@@ -25,16 +30,37 @@ def gram_for(store: Store, position: Int64, w: Float64, stale: float, likely: In
     extended anyway, they are added too, if they are few.
     """
     if position.size**2 * w.size <= GRAM_MATRIX.always_fresh:
-        store.gram = Gram(position, weighted_gram(store, position, w), w.copy())
+        store.gram = Gram(position, weighted_gram(store, position, Rows.of(w)), w.copy())
     else:
         store.gram = _update(store, position, w, stale, likely) or _form(store, position, w, stale)
     return store.gram
 
 
 def _form(store: Store, position: Int64, w: Float64, stale: float) -> Gram:
-    """A new matrix, without the lightest examples."""
+    """A new matrix: of a sample of the examples, or without the lightest."""
+    size = examples_needed(w.size, position.size, stale)
+    if size < w.size:
+        rows = sample(w, size)
+        return Gram(position, weighted_gram(store, position, rows), w.copy(), rows, size)
     weights = heaviest(w, GRAM_MATRIX.fresh_left_out * stale * float(w.sum()))
-    return Gram(position, weighted_gram(store, position, weights), weights)
+    return Gram(position, weighted_gram(store, position, Rows.of(weights)), weights)
+
+
+def examples_needed(n: int, columns: int, stale: float) -> float:
+    """How many of the n examples a matrix is formed of: those of a sample, or all if it would not be much smaller.
+
+    The relative error of a sample is about √(columns / examples). It may be a share of `stale`.
+    """
+    size = columns / (GRAM_MATRIX.sample_error_share * stale) ** 2
+    return size if GRAM_MATRIX.sample_worth * size <= n else n
+
+
+def sample(w: Float64, size: float) -> Rows:
+    """About so many examples, fewer where single ones hold much of the weight. The same at every call."""
+    rate = size / float(w.sum())
+    example = np.empty(vectors.sample(w, rate, None), np.int64)
+    vectors.sample(w, rate, example)
+    return Rows(example, np.maximum(w[example], 1.0 / rate))
 
 
 def _update(store: Store, position: Int64, w: Float64, stale: float, likely: Int64 | None) -> Gram | None:
@@ -42,31 +68,33 @@ def _update(store: Store, position: Int64, w: Float64, stale: float, likely: Int
     last, total = store.gram, float(w.sum())
     if last is None:
         return None
-    scale, change = _weights_change(last.w, w)
-    if float(np.abs(change).sum()) <= stale * total:
-        change = np.zeros(0)
-    else:
-        change = heaviest(change, GRAM_MATRIX.update_left_out * stale * total)
+    scale, distance = _closest_scale(last.w, w)
+    change = None
+    if distance > stale * total:
+        if last.sample is not None:
+            return None
+        change = heaviest(w - scale * last.w, GRAM_MATRIX.update_left_out * stale * total)
         if np.count_nonzero(change) >= np.count_nonzero(heaviest(w, GRAM_MATRIX.fresh_left_out * stale * total)):
             return None
         if last.position.size > GRAM_MATRIX.crowded * position.size:
-            kept, likely = np.intersect1d(last.position, position, assume_unique=True), None
-            store.gram = Gram(kept, last.of(kept), last.w)
+            likely = None
+            store.gram = last.among(np.intersect1d(last.position, position, assume_unique=True))
+    elif GRAM_MATRIX.sample_worth * last.drawn < examples_needed(w.size, position.size, stale):
+        return None
     last = extend_gram(store, position, likely)
-    if last is None or (scale == 1.0 and not change.size):
+    if last is None or (scale == 1.0 and change is None):
         return last
-    G, weights = scale * last.G, scale * last.w
-    if change.size:
-        G += weighted_gram(store, last.position, change)
-        weights += change
-    return Gram(last.position, G, weights)
+    last = last.scaled(scale)
+    if change is None:
+        return last
+    return Gram(last.position, last.G + weighted_gram(store, last.position, Rows.of(change)), last.w + change)
 
 
-def _weights_change(old: Float64, w: Float64) -> tuple[float, Float64]:
-    """A scale s and w − s·old. s is 1, or the ratio of the sums if that leaves the smaller change."""
-    unscaled, scale = w - old, float(w.sum()) / float(old.sum())
-    scaled = w - scale * old
-    return (scale, scaled) if np.abs(scaled).sum() < np.abs(unscaled).sum() else (1.0, unscaled)
+def _closest_scale(old: Float64, w: Float64) -> tuple[float, float]:
+    """A scale s and Σ|w − s·old|. s is 1, or the ratio of the sums if that leaves the smaller change."""
+    scale = float(w.sum()) / float(old.sum())
+    unscaled, scaled = vectors.distance(w, old, 1.0), vectors.distance(w, old, scale)
+    return (scale, scaled) if scaled < unscaled else (1.0, unscaled)
 
 
 def heaviest(w: Float64, left_out: float) -> Float64:
@@ -111,12 +139,12 @@ def extend_gram(store: Store, position: Int64, likely: Int64 | None = None) -> G
 def _append_features(store: Store, last: Gram, new: Int64) -> Gram:
     """Rows and columns for new features, for the weights that the matrix was formed for."""
     position, k = np.concatenate((last.position, new)), last.position.size
-    rows = weighted_gram(store, position, last.w, first_row=k)
+    rows = weighted_gram(store, position, last.rows, first_row=k)
     G = np.empty((position.size, position.size))
     G[:k, :k] = last.G
     G[k:], G[:k, k:] = rows, rows[:, :k].T
     order = np.argsort(position)
-    store.gram = Gram(position[order], G[np.ix_(order, order)], last.w)
+    store.gram = replace(last, position=position[order], G=G[np.ix_(order, order)])
     return store.gram
 
 
@@ -124,40 +152,53 @@ def _drop_missing(store: Store) -> None:
     """Drop features from the Gram matrix whose columns have left the store: they cannot be multiplied any more."""
     last = store.gram
     if last is not None and store.missing(last.position).size:
-        kept = last.position[~np.isin(last.position, store.missing(last.position), assume_unique=True)]
-        store.gram = Gram(kept, last.of(kept), last.w)
+        store.gram = last.among(np.setdiff1d(last.position, store.missing(last.position), assume_unique=True))
 
 
-def weighted_gram(store: Store, position: Int64, w: Float64, first_row: int = 0) -> Float64:
-    """XᵀWX over these features, from row `first_row` on. w may have any sign.
+def weighted_gram(store: Store, position: Int64, rows: Rows, first_row: int = 0) -> Float64:
+    """XᵀWX over these features, from row `first_row` on, W being the weights of these examples, of any sign.
 
-    Products are in float32, some thousand examples at a time, and sums in float64. Examples with w = 0 cost nothing.
+    Products are in float32, some thousand examples at a time, and sums in float64.
     """
     slots, k = store.slots(position), position.size
-    arrays = store.arrays
-    _, lo, hi, _, indices, *_ = arrays
-    units = Float32Units.of(store, slots, w)
-    chosen, root = np.flatnonzero(w), np.sqrt(np.abs(w) / units.weight).astype(np.float32)
-    nowhere = min(GRAM_MATRIX.examples_at_a_time, chosen.size)
-    place = np.full(w.size, nowhere, np.int32)
+    units = Float32Units.of(store, slots, rows)
+    root = np.sqrt(np.abs(rows.weight) / units.weight).astype(np.float32)
+    nowhere = min(GRAM_MATRIX.examples_at_a_time, rows.example.size)
+    place = np.full(store.n, nowhere, np.int32)
+    runs = list(store.runs(slots))
 
     def part(begin: int, end: int) -> Float64:
         G, room = np.zeros((k - first_row, k)), np.empty((k, nowhere + 1), np.float32)
-        cursor = np.empty(k, np.int64)
-        if begin < end:
-            kernels.seek(slots, lo, hi, indices, chosen[begin], cursor)
+        cursor, scaled = np.empty(k, np.int64), np.zeros(nowhere + 1, np.float32)
+        for run in runs if begin < end else []:
+            _, lo, hi, _, indices, *_ = run.arrays
+            kernels.seek(run.slots, lo, hi, indices, rows.example[begin], cursor[run.here])
         for first in range(begin, end, GRAM_MATRIX.examples_at_a_time):
-            here = chosen[first : min(first + GRAM_MATRIX.examples_at_a_time, end)]
-            rising = w[here] > 0.0
-            here, more = np.concatenate((here[rising], here[~rising])), int(rising.sum())
-            place[here] = np.arange(here.size)
-            kernels.spread_scaled(slots, *arrays, cursor, root, units.mean, units.unit, here, place, room)
-            for columns, sign in ((room[:, :more], 1.0), (room[:, more : here.size], -1.0)):
+            here = slice(first, min(first + GRAM_MATRIX.examples_at_a_time, end))
+            falling = rows.weight[here] < 0.0
+            order, more = np.argsort(falling, kind="stable"), int((~falling).sum())
+            examples = rows.example[here][order]
+            scaled[: order.size] = root[here][order]
+            place[examples] = np.arange(order.size)
+            for run in runs:
+                at = run.here
+                kernels.spread_scaled(
+                    run.slots,
+                    *run.arrays,
+                    cursor[at],
+                    units.mean[at],
+                    units.unit[at],
+                    examples,
+                    scaled,
+                    place,
+                    room[at],
+                )
+            for columns, sign in ((room[:, :more], 1.0), (room[:, more : order.size], -1.0)):
                 if columns.shape[1]:
                     G += sign * (columns[first_row:] @ columns.T)
         return G
 
-    G, *others = store.threads.map(part, store.threads.even_cuts(chosen.size, GRAM_MATRIX.examples_per_thread))
+    G, *others = store.threads.map(part, store.threads.even_cuts(rows.example.size, GRAM_MATRIX.examples_per_thread))
     for other in others:
         G += other
     return units.unscaled(G, first_row)
@@ -178,23 +219,24 @@ class Float32Units:
     constant: Int64  # columns of nothing but ones
 
     @classmethod
-    def of(cls, store: Store, slots: Int64, w: Float64) -> Float32Units:
-        size = np.abs(w)
-        weight, total = float(size.max(initial=0.0)) or 1.0, float(size.sum()) or 1.0
+    def of(cls, store: Store, slots: Int64, rows: Rows) -> Float32Units:
+        weights = np.abs(rows.weight)
+        weight, total = float(weights.max(initial=0.0)) or 1.0, float(weights.sum()) or 1.0
         kinds = store.kinds(slots)
         mean, unit, sums = np.zeros(slots.size, np.float32), np.ones(slots.size, np.float32), np.zeros(slots.size)
-        if (kinds == ONES).all():
+        only_ones = (kinds == ONES) | (kinds == BITS)
+        if only_ones.all():
             return cls(weight, mean, unit, sums, 0.0, np.empty(0, np.int64))
-        squares = np.empty(slots.size)
+        size, squares = rows._replace(weight=weights).spread(store.n), np.empty(slots.size)
         store.sums(slots, size, size, sums, squares)
         dense = kinds == DENSE
         mean[dense] = (sums[dense] / total).astype(np.float32)
         spread = np.sqrt(np.maximum(squares - 2.0 * mean * sums + np.square(mean, dtype=float) * total, 0.0) / total)
-        uneven = (kinds != ONES) & (spread > 0.0)
+        uneven = ~only_ones & (spread > 0.0)
         unit[uneven] = 1.0 / np.clip(spread[uneven], *ROUNDING.column_sizes)
-        if dense.any() and (w < 0.0).any():
-            store.slopes(slots, w, sums)
-        return cls(weight, mean, unit, sums, float(w.sum()), np.flatnonzero(store.is_constant(slots)))
+        if dense.any() and (rows.weight < 0.0).any():
+            store.slopes(slots, rows.spread(store.n), sums)
+        return cls(weight, mean, unit, sums, float(rows.weight.sum()), np.flatnonzero(store.is_constant(slots)))
 
     def unscaled(self, G: Float64, first_row: int) -> Float64:
         """XᵀWX of the columns themselves, from G of the shifted and scaled columns."""

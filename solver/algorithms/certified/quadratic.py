@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.algorithms.certified.gram import gram_for, has_most_features
+from solver.algorithms.certified.gram import examples_needed, gram_for, has_most_features
 from solver.algorithms.certified.gram_problem import Eliminated, GramProblem
 from solver.algorithms.certified.store import Store
 from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, ROUNDING
@@ -40,6 +40,40 @@ class Quadratic:
     h: Float64
 
 
+class _Cycle:
+    """Cycles of coordinate descent over some coordinates of a quadratic. d and the residual are changed in place.
+
+    Coordinates that rest at zero move behind the others, and later cycles leave them out while that is safe: a step
+    elsewhere may change their slope by no more than `slack`, the largest step of the last cycle.
+    """
+
+    def __init__(self, quad: Quadratic, order: Int64, d: Float64) -> None:
+        self._quad, self._d, self._slack = quad, d, np.inf
+        self._parts = [(run.arrays, order[run.here].copy()) for run in quad.store.runs(quad.slots[order])]
+        self._counts = [part.size for _, part in self._parts]
+
+    def run(self) -> float:
+        """One cycle; returns what the model fell by, at least."""
+        quad, worst, total = self._quad, 0.0, 0.0
+        for k, (arrays, order) in enumerate(self._parts):
+            self._counts[k], step, gain = descent.descend(
+                quad.slots,
+                *arrays,
+                quad.beta,
+                quad.h,
+                *quad.terms,
+                quad.r,
+                quad.w,
+                self._d,
+                order,
+                self._counts[k],
+                self._slack,
+            )
+            worst, total = max(worst, step), total + gain
+        self._slack = worst
+        return total
+
+
 class Model:
     """A quadratic, minimised roughly by its Gram matrix, or by cycles and conjugate gradients on the columns.
 
@@ -54,11 +88,11 @@ class Model:
     def __init__(self, quadratic: Quadratic, stale: float, slow_cycles: int = 0) -> None:
         self._quad, self._stale, self._slow_cycles = quadratic, stale, slow_cycles
         self.d = np.zeros(quadratic.position.size)
-        self._first_r = quadratic.r.copy()
+        self._first_r: Float64 = np.empty(0)  # the residual at d = 0, where cycles change it
         self._unpenalised = quadratic.terms.free
         near = quadratic.terms.above(quadratic.g, MODEL.include_share)
         self.included = ((quadratic.beta != 0.0) | self._unpenalised | near) & (quadratic.h > 0.0)
-        self._order = np.flatnonzero(self.included)  # cycles move coordinates that rest at zero to its end
+        self._order = np.flatnonzero(self.included)
         self.cycles = 0
         self.remaining = 0.0
         self.used_gram = False
@@ -71,12 +105,14 @@ class Model:
         """
         if self._gram_is_cheaper():
             return self._minimise_by_gram(least, share)
-        count, slack, total, gain = self._order.size, np.inf, 0.0, np.inf
+        self._first_r = self._quad.r.copy()
+        cycle = _Cycle(self._quad, self._order, self.d)
+        total, gain = 0.0, np.inf
         use_cg, cycles = True, MODEL.first_cycles
         for turn in range(max_turns):
             for _ in range(cycles):
-                last = gain
-                count, slack, gain = self._cycle(count, slack)
+                last, gain = gain, cycle.run()
+                self.cycles += 1
                 total += gain
                 if gain <= max(share * total, least):
                     break
@@ -92,25 +128,6 @@ class Model:
             cycles = 1 if use_cg else MODEL.cycles_alone
         return False
 
-    def _cycle(self, count: int, slack: float) -> tuple[int, float, float]:
-        """One cycle over the first `count` coordinates of the order: the next count and slack, and the gain."""
-        quad = self._quad
-        self.cycles += 1
-        found: tuple[int, float, float] = descent.descend(
-            quad.slots,
-            *quad.store.arrays,
-            quad.beta,
-            quad.h,
-            *quad.terms,
-            quad.r,
-            quad.w,
-            self.d,
-            self._order,
-            count,
-            slack,
-        )
-        return found
-
     # --- by the Gram matrix -------------------------------------------------------------------------------------
 
     def _gram_is_cheaper(self) -> bool:
@@ -119,7 +136,7 @@ class Model:
         entries = float(quad.store.entries(quad.slots[self._order]).sum())
         exists = has_most_features(quad.store, quad.position[self._order])
         spared = self._slow_cycles + GRAM_CHOICE.cycles_spared * (GRAM_CHOICE.extension_factor if exists else 1)
-        cost = k * k * quad.r.size * GRAM_CHOICE.multiplication_cost
+        cost = k * k * examples_needed(quad.r.size, k, self._stale) * GRAM_CHOICE.multiplication_cost
         return bool(0 < k <= quad.store.max_gram_columns and cost < spared * entries)
 
     def _minimise_by_gram(self, least: float, share: float) -> bool:
@@ -146,7 +163,7 @@ class Model:
         """XᵀWX over the included coordinates, for weights near the model's."""
         quad, wanted = self._quad, self._quad.position[self._order]
         gram = gram_for(quad.store, wanted, quad.w, self._stale, quad.position)
-        self.weight_error = float(np.abs(quad.w - gram.w).sum()) / float(quad.w.sum())
+        self.weight_error = gram.error + vectors.distance(quad.w, gram.w, 1.0) / float(quad.w.sum())
         G, h = gram.of(wanted), quad.h[self._order]
         diagonal = G.diagonal()
         # A feature may have most of its weight on examples that the matrix left out.

@@ -95,13 +95,15 @@ def _take_up(
     return search, done
 
 
-def _store_budget(options: DefaultOptions, before: int | None) -> int:
-    """Bytes of the store: what the options say, or a share of the free memory.
+def _store_budget(options: DefaultOptions, blocks: Blocks, before: int | None) -> int:
+    """Bytes of the store: what the options say, or a share of the free memory; of all, where columns are not copied.
 
     before: what it was before the path was cut. It stays, even at twice the share.
     """
     if options.subspace_memory is not None:
         return options.subspace_memory
+    if blocks.shares_columns:
+        return int(psutil.virtual_memory().total)
     share = int(WORKING_SET.memory_share * psutil.virtual_memory().available)
     return before if before is not None and before <= 2 * share else share
 
@@ -133,7 +135,7 @@ class CertifiedSearch:
         self._swept_at: Float64 | None = None  # the margins whose slopes the blocks hold
         # A column of unknown size counts as the largest possible one: an index and a value for every example.
         self._column_bytes = np.full(problem.coordinates, 8 * problem.examples.n, np.int64)
-        self._budget = _store_budget(options, before and before[0])
+        self._budget = _store_budget(options, blocks, before and before[0])
         # Sums are cut by the number of threads.
         self._threads = Threads(options.threads or (before and before[1]))
         self._store = Store(problem.examples.n, problem.coordinates, self._budget, self._threads)
@@ -169,7 +171,7 @@ class CertifiedSearch:
     def _store_unpenalised_columns(self) -> None:
         """Put the unpenalised columns into the store. They are not counted in the budget and never dropped."""
         columns = self._free.columns
-        self._store.add(self._free.position, columns)
+        self._store.add(self._free.position, [columns])
         self._store.budget += self._store.nbytes
         self._column_bytes[self._free.position] = columns.sizes()
 

@@ -9,11 +9,11 @@ A state travels as named vectors of floats, which any format can hold. Integers 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from solver.algorithms.certified.store import Gram
+from solver.algorithms.certified.store import Gram, Rows
 from solver.algorithms.certified.tuning import STORE
 from solver.arrays import Coefficients, Float64, Int64
 from solver.path import StateMismatch, StateVectors
@@ -54,6 +54,10 @@ class SearchState:
         if self.gram is not None:
             at, G = self.gram.position.astype(np.float64), self.gram.G.ravel()
             found |= {"gram": G, "gram_at": at, "gram_w": self.gram.w}
+            if self.gram.sample is not None:
+                example, weight = self.gram.sample
+                found |= {"sample": weight, "sample_at": example.astype(np.float64)}
+                found["drawn"] = np.array([self.gram.drawn])
         return found
 
     @classmethod
@@ -94,10 +98,13 @@ class _Reader:
             raise StateMismatch(f"{name} must have whole numbers of at least 0")
         return vector.astype(np.int64)
 
-    def positions(self, name: str, size: int | None = None) -> Int64:
-        vector = self.counts(name, size)
-        if (np.diff(vector) <= 0).any() or (vector >= self.coordinates).any():
-            raise StateMismatch(f"{name} must rise and stay below {self.coordinates}")
+    def positions(self, name: str) -> Int64:
+        return self.rising(name, self.coordinates)
+
+    def rising(self, name: str, below: int) -> Int64:
+        vector = self.counts(name)
+        if (np.diff(vector) <= 0).any() or (vector >= below).any():
+            raise StateMismatch(f"{name} must rise and stay below {below}")
         return vector
 
     def earlier(self) -> tuple[float, Coefficients] | None:
@@ -111,4 +118,9 @@ class _Reader:
         if "gram" not in self.found:
             return None
         at, w = self.positions("gram_at"), self.floats("gram_w", n)
-        return Gram(at, self.floats("gram", at.size**2).reshape(at.size, at.size), w)
+        gram = Gram(at, self.floats("gram", at.size**2).reshape(at.size, at.size), w)
+        if "sample" not in self.found:
+            return gram
+        example = self.rising("sample_at", n)
+        sample = Rows(example, self.floats("sample", example.size))
+        return replace(gram, sample=sample, drawn=float(self.floats("drawn", 1)[0]))

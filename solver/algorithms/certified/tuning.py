@@ -230,6 +230,11 @@ class GramMatrixTuning:
     fresh_left_out: float = 0.05
     # Share of the allowed change of weights that an update may leave out. Not measured by itself.
     update_left_out: float = 0.1
+    # Share of the allowed change of weights that sampling examples may add as an error, about √(columns / examples).
+    # Not measured by itself.
+    sample_error_share: float = 2 / 3
+    # A sample is taken when there are this many times as many examples. Not measured by itself.
+    sample_worth: float = 2.0
     # A Gram matrix may have at least this many columns, however small the budget. Not measured by itself.
     least_columns: int = 256
     # Columns of a Gram matrix, at most. Below it, the matrix may take as many bytes as the store's budget. Not
@@ -275,6 +280,9 @@ class StoreTuning:
     entries_per_thread: int = 100_000
     # Values of a dense column that cost as much as one entry of a sparse one. Not measured by itself.
     dense_values_per_entry: int = 4
+    # Bits of a column that cost as much as one entry of a sparse one. Measured: 0.09 ns a bit, four columns at a time
+    # (benchmarks/bench_kernel.py), where an entry takes 1 to 2 ns.
+    bits_per_entry: int = 16
     # Most threads that a stored state may ask for: it is read from a file, and no machine has as many.
     max_threads: int = 4096
 

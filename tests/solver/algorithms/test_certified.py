@@ -33,7 +33,6 @@ from solver.algorithms.certified import gram, search
 from solver.algorithms.certified.store import Store
 from solver.algorithms.certified.subspace import Subspace
 from solver.algorithms.certified.tuning import GRAM_MATRIX, STEPPING_STONES, WORKING_SET
-from solver.kernels import columns as column_kernels
 from tests.solver import plain
 from tests.solver.plain import lambda_max, solve
 
@@ -179,7 +178,7 @@ def test_columns_far_from_zero_are_no_trap(mean: float) -> None:
 def test_a_step_that_fails_leaves_the_gap_alone_to_certify(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = labelled(5)
     store, csc = Store(60, 7, 10**6), matrix(X)
-    store.add(np.arange(7), Columns.from_csc(csc.indptr, csc.indices, csc.data, 60))
+    store.add(np.arange(7), [Columns.from_csc(csc.indptr, csc.indices, csc.data, 60)])
     stuck = plain.subspace(store, 7, np.zeros(60), Examples.of(y), 1.0)
     monkeypatch.setattr(Subspace, "_newton_step", lambda *_, **__: False)
     stuck.minimise(1e-4, np.inf)
@@ -361,20 +360,23 @@ def test_the_estimate_is_safe_beyond_the_budget_too(shape: str, seed: int) -> No
     within(found, best(X, examples, 12))
 
 
-def test_columns_leave_the_store_when_others_need_the_room(make: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("take", [Columns.select, Columns.view], ids=["copied", "viewed"])
+def test_columns_leave_the_store_when_others_need_the_room(
+    make: Callable[..., Any], take: Callable[..., Columns]
+) -> None:
     X, examples = make("mixed")
     columns = Columns.from_csc(X.indptr, X.indices, X.data, examples.n)
     store = Store(examples.n, columns.count, 1 << 20)
     everything = np.arange(columns.count)
-    store.add(everything[9:], columns.select(everything[9:]))
-    store.add(everything[:9], columns.select(everything[:9]))
+    store.add(everything[9:], [take(columns, everything[9:])])
+    store.add(everything[:9], [take(columns, everything[:9])])
     kept = everything[4:20]
     full = store.nbytes
     store.keep(kept)
     assert store.nbytes < full
     assert store.missing(everything).tolist() == [*range(4), *range(20, columns.count)]
-    weights, out = np.random.default_rng(0).normal(size=kept.size), np.zeros(examples.n)
-    column_kernels.product(store.slots(kept), *store.arrays, weights, out)
+    weights = np.random.default_rng(0).normal(size=kept.size)
+    out = store.product(store.slots(kept), weights)
     np.testing.assert_allclose(out, X[:, kept].astype(np.float64) @ weights, rtol=1e-6, atol=1e-9)
 
 
@@ -427,7 +429,7 @@ def test_a_sweep_lists_what_is_above_the_threshold_with_slope_and_curvature(
         np.testing.assert_allclose(sweep.curvature, known, rtol=1e-9)
     few = block.list_again(threshold, 1.0, 3)
     assert few.position.tolist() == sorted(np.argsort(-np.abs(slopes))[:3].tolist())
-    columns = block.columns(sweep.position)
+    columns = Columns.joined(block.columns(sweep.position), examples.n)
     alone = Block([columns], columns.count, examples).sweep(margins, 1.0, -1.0, 1000)
     np.testing.assert_allclose(alone.slope, sweep.slope, rtol=1e-12)
     assert int(sweep.nbytes.sum()) <= columns.nbytes

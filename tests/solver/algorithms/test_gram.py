@@ -11,9 +11,9 @@ from scipy import sparse
 
 from solver import Columns, Examples
 from solver.algorithms.certified import gram
-from solver.algorithms.certified.gram import extend_gram, gram_for, heaviest, weighted_gram
+from solver.algorithms.certified.gram import examples_needed, extend_gram, gram_for, heaviest, sample, weighted_gram
 from solver.algorithms.certified.quadratic import Model
-from solver.algorithms.certified.store import Store
+from solver.algorithms.certified.store import Rows, Store
 from solver.algorithms.certified.tuning import GRAM_MATRIX
 from tests.solver.plain import subspace
 
@@ -22,7 +22,7 @@ def filled_store(X: Any) -> Store:
     """A store with all columns of X in it."""
     n, p = X.shape
     store, position = Store(n, p, 10**9), np.arange(p)
-    store.add(position, columns_of(X, position))
+    store.add(position, [columns_of(X, position)])
     return store
 
 
@@ -32,11 +32,11 @@ def columns_of(X: Any, position: Any) -> Any:
 
 
 def mixed(n: int = 300, p: int = 20, seed: int = 0) -> Any:
-    """Columns of all kinds: ones, valued, dense, and an empty one."""
+    """Columns of all kinds: ones, valued, dense, bits, and an empty one."""
     rng = np.random.default_rng(seed)
     X = np.zeros((n, p), np.float32)
     for j in range(p - 1):
-        at = rng.random(n) < (0.1, 0.3, 1.0)[j % 3]
+        at = rng.random(n) < (0.04, 0.3, 1.0)[j % 3]
         X[at, j] = 1.0 if j % 2 else rng.normal(size=at.sum())
     return X
 
@@ -56,15 +56,15 @@ def test_weights_of_any_sign_and_none(n: int) -> None:
     X, rng = mixed(n), np.random.default_rng(1)
     w = rng.normal(size=n) * (rng.random(n) < 0.5)
     position = np.array([1, 2, 3, 6, 19])
-    close(weighted_gram(filled_store(X), position, w), X, position, w)
-    close(weighted_gram(filled_store(X), position, np.zeros(n)), X, position, np.zeros(n))
+    close(weighted_gram(filled_store(X), position, Rows.of(w)), X, position, w)
+    close(weighted_gram(filled_store(X), position, Rows.of(np.zeros(n))), X, position, np.zeros(n))
 
 
 def test_rows_from_one_on() -> None:
     X, w = mixed(), np.linspace(0.1, 1.0, 300)
     store, position = filled_store(X), np.arange(20)
-    rows = weighted_gram(store, position, w, first_row=15)
-    np.testing.assert_allclose(rows, weighted_gram(store, position, w)[15:], rtol=1e-5, atol=1e-4)
+    rows = weighted_gram(store, position, Rows.of(w), first_row=15)
+    np.testing.assert_allclose(rows, weighted_gram(store, position, Rows.of(w))[15:], rtol=1e-5, atol=1e-4)
 
 
 def test_the_heaviest_leave_no_more_than_they_may() -> None:
@@ -106,9 +106,9 @@ def test_an_update_takes_the_examples_that_changed(monkeypatch: pytest.MonkeyPat
     store, position, used = filled_store(X), np.arange(19), list[list[int]]()
     gram_for(store, position, w, 0.01)
 
-    def watched(store: Store, position: Any, w: Any, first_row: int = 0) -> Any:
-        used.append(list(np.flatnonzero(w)))
-        return weighted_gram(store, position, w, first_row)
+    def watched(store: Store, position: Any, rows: Rows, first_row: int = 0) -> Any:
+        used.append(list(rows.example))
+        return weighted_gram(store, position, rows, first_row)
 
     monkeypatch.setattr(gram, "weighted_gram", watched)
     w = w.copy()
@@ -150,9 +150,48 @@ def test_a_feature_that_left_the_store_is_not_kept_up_with_another_column() -> N
     changed = w.copy()
     changed[[7, 100, 150, 200]] = [20.0, 3.0, 5.0, 0.0]
     gram_for(store, np.arange(2, 10), changed, 0.01)
-    store.add(np.arange(2), columns_of(X, np.arange(2)))
+    store.add(np.arange(2), [columns_of(X, np.arange(2))])
     found = gram_for(store, np.arange(10), changed, 0.01)
     close(found.G, X, found.position, found.w)
+
+
+def test_a_sample_stands_for_all_examples() -> None:
+    """Each is drawn with a chance in proportion to its weight. What one draw misses, the weights of others make up."""
+    rng = np.random.default_rng(0)
+    w = rng.random(200_000) ** 4
+    w[:50] = 500.0
+    rows = sample(w, 20_000)
+    assert 0.3 * 20_000 < rows.example.size < 20_000  # heavy ones are drawn once, and count for several
+    assert (np.diff(rows.example) > 0).all()
+    assert set(range(50)) <= set(rows.example.tolist())
+    np.testing.assert_array_equal(rows.weight[:50], w[:50])
+    values = rng.random(w.size)
+    assert rows.weight[50:] @ values[rows.example[50:]] == pytest.approx(w[50:] @ values[50:], rel=0.5)
+    light = sample(w[50:], 20_000)
+    assert light.weight @ values[50:][light.example] == pytest.approx(w[50:] @ values[50:], rel=0.02)
+    again = sample(w, 20_000)
+    np.testing.assert_array_equal(again.example, rows.example)
+
+
+def test_a_matrix_of_a_sample_is_near_the_true_one_and_serves_while_weights_stay() -> None:
+    rng = np.random.default_rng(0)
+    X = (rng.random((60_000, 8)) < 0.3).astype(np.float32)
+    store, w, position = filled_store(X), rng.random(60_000), np.arange(6)
+    assert examples_needed(60_000, 6, 0.05) < 60_000 == examples_needed(60_000, 6, 1e-3)
+    found = gram_for(store, position, w, 0.05)
+    assert found.sample is not None
+    assert found.error == pytest.approx(0.05 * GRAM_MATRIX.sample_error_share)
+    exact = X[:, :6].T @ (w[:, None] * X[:, :6].astype(np.float64))
+    values = np.linalg.eigvalsh(np.linalg.solve(exact, found.G))
+    assert np.abs(values - 1.0).max() < 3.0 * found.error
+    assert gram_for(store, position, 1.01 * w, 0.05).sample is not None
+    more = gram_for(store, np.arange(7), w, 0.05)  # the same examples, one more feature
+    np.testing.assert_array_equal(more.rows.example, found.rows.example)
+    np.testing.assert_allclose(more.G[:6, :6], found.G, rtol=0.02)
+    other = gram_for(store, position, np.sqrt(w), 0.05)
+    assert other.rows.example.size != found.rows.example.size or (other.rows.example != found.rows.example).any()
+    np.testing.assert_array_equal(other.w, np.sqrt(w))
+    assert gram_for(store, position, np.sqrt(w), 1e-3).sample is None
 
 
 @pytest.mark.parametrize("factor", [1e-25, 1e-6, 1e25])
@@ -161,10 +200,10 @@ def test_units_of_columns_and_weights_do_not_matter(factor: float) -> None:
     X, w = mixed(), np.linspace(-0.1, 1.0, 300)
     scaled = X.copy()
     scaled[:, :10] *= np.float32(factor)
-    plain = weighted_gram(filled_store(X), np.arange(19), w)
+    plain = weighted_gram(filled_store(X), np.arange(19), Rows.of(w))
     unit = np.where(np.arange(19) < 10, factor, 1.0)
     for weight in (1.0, 1e30):
-        found = weighted_gram(filled_store(scaled), np.arange(19), weight * w) / weight
+        found = weighted_gram(filled_store(scaled), np.arange(19), Rows.of(weight * w)) / weight
         np.testing.assert_allclose(found / np.outer(unit, unit), plain, rtol=1e-4, atol=1e-3)
 
 
@@ -174,7 +213,7 @@ def test_columns_far_from_zero_keep_what_they_are_about_their_mean(sign: float) 
     X = np.float32(rng.normal([0.0, 10.0, 100.0, 1e3, 1e4, 1e4], size=(3000, 6)))
     w = rng.random(3000) - (0.3 if sign < 0 else 0.0)
     columns, total = X.astype(np.float64), w.sum()
-    G, sums = weighted_gram(filled_store(X), np.arange(6), w), columns.T @ w
+    G, sums = weighted_gram(filled_store(X), np.arange(6), Rows.of(w)), columns.T @ w
     about = columns - columns.mean(axis=0)
     m = columns.mean(axis=0)
     found = G - np.outer(m, sums) - np.outer(sums, m) + total * np.outer(m, m)
@@ -189,9 +228,9 @@ def test_beside_columns_far_from_zero_the_row_of_an_intercept_does_not_round(fir
     X = np.float32(rng.normal([0.0, 10.0, 100.0, 1e3, 1e4, 1e5], size=(3000, 6)))
     w = rng.random(3000) + lightest
     store = Store(3000, 7, 10**9)
-    store.add(np.arange(6), columns_of(X, np.arange(6)))
-    store.add(np.array([6]), Columns.all_ones(3000))
-    G, columns = weighted_gram(store, np.arange(7), w, first_row), np.c_[X, np.ones(3000)].astype(np.float64)
+    store.add(np.arange(6), [columns_of(X, np.arange(6))])
+    store.add(np.array([6]), [Columns.all_ones(3000)])
+    G, columns = weighted_gram(store, np.arange(7), Rows.of(w), first_row), np.c_[X, np.ones(3000)].astype(np.float64)
     np.testing.assert_allclose(G[-1], columns.T @ w, rtol=1e-12)
     np.testing.assert_allclose(G[:, -1], (columns.T @ w)[first_row:], rtol=1e-12)
     if first_row == 0:
@@ -204,11 +243,11 @@ def test_beside_columns_of_ones_an_intercept_costs_no_pass(monkeypatch: pytest.M
     rng = np.random.default_rng(0)
     X = np.float32(rng.random((500, 9)) < 0.2)
     store, w = Store(500, 10, 10**9), rng.random(500)
-    store.add(np.arange(9), columns_of(X, np.arange(9)))
-    store.add(np.array([9]), Columns.all_ones(500))
+    store.add(np.arange(9), [columns_of(X, np.arange(9))])
+    store.add(np.array([9]), [Columns.all_ones(500)])
     monkeypatch.setattr(store, "sums", None)
     monkeypatch.setattr(store, "slopes", None)
-    close(weighted_gram(store, np.arange(10), w), np.c_[X, np.ones(500)], np.arange(10), w)
+    close(weighted_gram(store, np.arange(10), Rows.of(w)), np.c_[X, np.ones(500)], np.arange(10), w)
 
 
 def test_a_feature_of_light_examples_alone_spoils_no_step() -> None:
