@@ -6,6 +6,8 @@ Listed columns are measured against scipy's X.T @ r on the same CSC arrays, with
 is converted. Dense columns are measured against a loop that sums x·r in float64, as a cycle must, and against
 BLAS, which sums in float32; one thread each. A cycle is measured where no column moves, where about a tenth do,
 as the path meets it, and where all do. It includes working out residual and weights from the margins.
+
+A second table has the slopes Xᵀr of columns of ones, by density, as lists and as bits.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from threadpoolctl import threadpool_limits
 
 from solver import Block, Columns, Examples
 from solver.arrays import Float32, Float64
+from solver.columns import BITS, ONES, WORD, read_only
+from solver.kernels import columns as kernels
 from solver.kernels.compiled import kernel
 
 NU = 1e-6
@@ -148,6 +152,25 @@ def measure(case: Case) -> str:
     return "  ".join([*cells, f"{case.aim:4.1f}x"])
 
 
+def as_list_and_as_bits(n: int, density: float) -> str:
+    """The same sixteen columns of ones in both forms."""
+    rng = np.random.default_rng(0)
+    rows = [np.flatnonzero(rng.random(n) < density).astype(np.int32) for _ in range(16)]
+    ends = np.cumsum([0, *(one.size for one in rows)])
+    r, out, every = rng.normal(size=n), np.empty(16), np.arange(16)
+    bits = np.zeros((16, -(-n // WORD)), np.uint64)
+    for one, row in zip(rows, bits, strict=True):
+        kernels.set_bits(one, row)
+    lists, nothing = (np.concatenate(rows), np.empty(0, np.float32), np.empty((0, n), np.float32)), every * 0
+    forms = [
+        read_only(np.full(16, ONES, np.uint8), ends[:-1], ends[1:], nothing, *lists, bits),
+        read_only(np.full(16, BITS, np.uint8), nothing, nothing, every, *lists, bits),
+    ]
+    listed, as_bits = fastest(*(partial(kernels.slopes, every, *form, r, out) for form in forms))
+    one = 1e9 / ends[-1]
+    return f"{n:10,}  {density:7.4f}  {listed * one:9.2f}  {as_bits * one:9.2f}"
+
+
 @click.command()
 @click.option("--quick", is_flag=True, help="A tenth of the data.")
 def main(quick: bool) -> None:
@@ -156,6 +179,10 @@ def main(quick: bool) -> None:
     for case in cases(quick):
         sys.stdout.write(measure(case) + "\n")
         sys.stdout.flush()
+    sys.stdout.write("\n  examples  density  ns a nonzero: list  bits\n")
+    for n in (25_000, 1_000_000 if quick else 10_000_000):
+        for density in (1 / 4, 1 / 10, 1 / 16):
+            sys.stdout.write(as_list_and_as_bits(n, density) + "\n")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from solver.kernels import descent, screening, vectors
 from solver.layout import Layout
 from solver.penalty import Penalty, Terms, Violation
 from solver.problem import Examples
-from solver.stretches import ColumnSource, InMemory, SafePrefix, in_stretches
+from solver.stretches import ColumnSource, InMemory, Part, SafePrefix, in_stretches
 
 # What may set β, margins or slopes of a block.
 ITERATE = ("start", "set_margins", "put", "sweep", "list_again")
@@ -133,6 +133,13 @@ def asked(
 def join_answers(name: str, answers: Sequence[Any], layout: Layout) -> Any:
     """The answers of blocks to one question, as one block over all their features would give it."""
     return getattr(Block, name).join(answers, layout)
+
+
+def join_parts(answers: Sequence[Sequence[Part]], layout: Layout) -> list[Part]:
+    """The parts of several blocks, named by positions over all their features."""
+    firsts = layout.join([np.array([part.first for part in parts], np.int64) for parts in answers])
+    found = (part for parts in answers for part in parts)
+    return [part._replace(first=first) for part, first in zip(found, firsts.tolist(), strict=True)]
 
 
 def _summed(parts: Sequence[Float64], layout: Layout) -> Float64:
@@ -347,11 +354,11 @@ class Block:
         """Do the source's columns stay where they are?"""
         return isinstance(self._source, InMemory)
 
-    @asked(lambda parts, layout: [columns for part in parts for columns in part])
-    def columns(self, position: Int64) -> list[Columns]:
+    @asked(join_parts)
+    def columns(self, position: Int64) -> list[Part]:
         """The columns at these positions, which must rise: a part for each stretch that holds some of them."""
         take = Columns.view if self.in_memory else Columns.select
-        return [take(columns, position[here] - first) for first, columns, here in self._among(position)]
+        return [Part(first, take(columns, position[here] - first)) for first, columns, here in self._among(position)]
 
     def _begin(self, margins: Float64) -> None:
         """Take the margins; no slope is known yet."""

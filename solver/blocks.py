@@ -22,12 +22,13 @@ import numpy as np
 from scipy import sparse
 
 from solver.arrays import Coefficients, Float64, Int64
-from solver.block import Block, BlockUpdate, Descent, Step, Sweep
+from solver.block import Block, BlockUpdate, Descent, Step, Sweep, join_parts
 from solver.columns import Columns
 from solver.kernels import vectors
 from solver.layout import Layout, split_for
 from solver.penalty import Penalty, Violation
 from solver.problem import Examples
+from solver.stretches import Part
 
 
 class Blocks(ABC):
@@ -112,9 +113,9 @@ class Blocks(ABC):
         """
         return self.ask("descend", margins, lam, nu, cycles, each=beta)
 
-    def columns(self, position: Int64) -> list[Columns]:
+    def columns(self, position: Int64) -> list[Part]:
         """The columns at these positions, which must rise, in parts; views of the blocks' own arrays where they can."""
-        return [part for parts in self.ask("columns", each=position) for part in parts]
+        return join_parts(list(self.ask("columns", each=position)), self.layout)
 
     @property
     def shares_columns(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,26 +20,27 @@ from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
 from solver.kernels import columns as kernels
 from solver.kernels.columns import BITS, DENSE, ONES, VALUED
 
-__all__ = ["BITS", "DENSE", "ONES", "VALUED", "ColumnArrays", "Columns", "read_only"]
+__all__ = ["BITS", "DENSE", "ONES", "VALUED", "ColumnArrays", "ColumnLists", "Columns", "read_only"]
 
 # Share of nonzeros from which a column is kept dense. An entry of the matrix costs about a quarter of the time of
 # one in a list (benchmarks/bench_kernel.py); from one half on it takes no more memory than position and value.
 DENSE_AT = 0.5
 
-# Shares of ones between which a column of ones is kept as bits. At 1/16 they take half the memory of a list, and less
-# time (benchmarks/bench_kernel.py). A column of nearly all ones is dense: Gram matrices are formed about its mean.
-BITS_BETWEEN = (1 / 16, 0.9)
+# Shares of ones between which a column of ones is kept as bits. At 1/10 they take a third of the memory of a list and
+# no more time (benchmarks/bench_kernel.py). A column of nearly all ones is dense: Gram matrices are about its mean.
+BITS_BETWEEN = (1 / 10, 0.9)
 WORD = 64  # bits
 
+ColumnLists: TypeAlias = tuple[Int32, Float32, Float32, UInt64]
 ColumnArrays: TypeAlias = tuple[UInt8, Int64, Int64, Int64, Int32, Float32, Float32, UInt64]
 
 
-def read_only(*arrays: np.ndarray) -> ColumnArrays:
+def read_only(*arrays: np.ndarray) -> Any:
     """Views that cannot be written to, as some columns come and some do not: kernels are compiled for one type."""
     views = tuple(one.view() for one in arrays)
     for view in views:
         view.flags.writeable = False
-    return views  # type: ignore[return-value]
+    return views
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,15 @@ class Columns:
         return sum(a.nbytes for a in self.arrays)
 
     @property
+    def lists(self) -> ColumnLists:
+        """The arrays that hold what is in the columns."""
+        return self.indices, self.data, self.dense, self.bits
+
+    @property
     def arrays(self) -> ColumnArrays:
         """What the kernels take."""
-        return read_only(self.kind, self.lo, self.hi, self.at, self.indices, self.data, self.dense, self.bits)
+        arrays: ColumnArrays = read_only(self.kind, self.lo, self.hi, self.at, *self.lists)
+        return arrays
 
     def sizes(self) -> Int64:
         """Bytes that each column takes."""
@@ -155,7 +162,7 @@ class Columns:
         """A view travels as a copy of its own columns, without the others."""
         if self.is_view:
             return self.select(np.arange(self.count)).__reduce__()
-        return Columns, (self.n, self.kind, self.lo, self.hi, self.at, self.indices, self.data, self.dense, self.bits)
+        return Columns, (self.n, self.kind, self.lo, self.hi, self.at, *self.lists)
 
     def select(self, chosen: Int64) -> Columns:
         """These columns alone, copied; chosen must rise."""

@@ -46,7 +46,8 @@ def free_coordinates(blocks: Blocks, problem: Problem) -> FreeCoordinates:
     rows = np.ones((position.size, problem.examples.n), np.float32)
     inside = position[position < p]
     if inside.size:
-        singles = (part.part(k, k + 1) for part in blocks.columns(inside) for k in range(part.count))
+        parts = [part.columns for part in blocks.columns(inside)]
+        singles = (part.part(k, k + 1) for part in parts for k in range(part.count))
         for k, column in enumerate(singles):
             x = np.zeros(problem.examples.n)
             column.add_product(np.ones(1), x)

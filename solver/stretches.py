@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,13 @@ from solver.columns import Columns
 from solver.kernels import screening
 
 SLACK = 1e-9  # relative: bounds are sums, rounded
+
+
+class Part(NamedTuple):
+    """Some columns of one stretch, and the position of the stretch's first column, which names it."""
+
+    first: int
+    columns: Columns
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from solver.algorithms.certified.store import Store
 from solver.arrays import Float32, Float64, Int64
 from solver.columns import BITS, DENSE, ONES, VALUED, WORD, Columns
 from solver.kernels import descent
+from solver.stretches import Part
 
 N, LAM = 137, 0.6
 
@@ -26,7 +27,8 @@ def mixed(rng: np.random.Generator, kind: list[int], shelves: int = 3) -> tuple[
     store = Store(N, len(kind), budget=10**9)
     split = np.array_split(np.arange(len(kind)), shelves)
     parts = [columns_of(X[:, here], [kind[j] for j in here]) for here in split]
-    store.add(np.arange(len(kind)), [part.view(np.arange(part.count)) if k else part for k, part in enumerate(parts)])
+    taken = [part.view(np.arange(part.count)) if k else part for k, part in enumerate(parts)]
+    store.add(np.arange(len(kind)), [Part(k, part) for k, part in enumerate(taken)])
     slots = rng.permutation(len(kind))
     return store, X[:, slots].astype(float), store.slots(slots)
 

@@ -162,7 +162,7 @@ def test_columns_and_products_read_only_the_stretches_that_hold_them(make: Calla
     source = Counted(X, 5)
     block = Block(source, X.shape[1], examples)
     wanted = np.array([1, 3, 16])
-    columns = Columns.joined(block.columns(wanted), examples.n)
+    columns = Columns.joined([part.columns for part in block.columns(wanted)], examples.n)
     assert source.reads.tolist() == [1, 0, 0, 1, 0, 0]
     found = Block([columns], 3, examples).start(Coefficients(np.arange(3), np.array([1.0, -2.0, 0.5])))
     product = block.start(Coefficients(wanted, np.array([1.0, -2.0, 0.5])))

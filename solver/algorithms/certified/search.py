@@ -34,6 +34,7 @@ from solver.path import OnState, PathStart, StateMismatch, StateVectors
 from solver.problem import Problem
 from solver.records import Log, OnRound, Solution, Stop
 from solver.start import NullModel, free_coordinates, restart, split_intercept
+from solver.stretches import Part
 
 
 def solve_path(
@@ -171,7 +172,7 @@ class CertifiedSearch:
     def _store_unpenalised_columns(self) -> None:
         """Put the unpenalised columns into the store. They are not counted in the budget and never dropped."""
         columns = self._free.columns
-        self._store.add(self._free.position, [columns])
+        self._store.add(self._free.position, [Part(self._problem.coordinates, columns)])
         self._store.budget += self._store.nbytes
         self._column_bytes[self._free.position] = columns.sizes()
 

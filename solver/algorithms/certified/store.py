@@ -1,9 +1,9 @@
 """The driver's store of columns: a column is loaded when its feature enters the working set, and kept while it fits.
 
-The store keeps to a budget of bytes. A feature's position gives its slot, and the slot its column. Columns that were
-sent here lie one after another in buffers that grow by halves. Columns of blocks in this process are not copied: slots
-refer to the blocks' own arrays. So a slot also says in which `Shelf` of arrays its column is, and a pass goes over runs
-of slots on one shelf. When room is needed, every column outside the working set is dropped.
+The store keeps to a budget of bytes. A feature's position gives its slot, and the slot its column. The columns of a
+stretch are on one shelf: copied into buffers that grow by halves, or left where they are, if the blocks are in this
+process. A pass goes over runs of slots on one shelf, so that it does the same sums in the same order wherever columns
+came from. When room is needed, every column outside the working set is dropped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from solver.algorithms.certified.threads import Threads
 from solver.algorithms.certified.tuning import GRAM_MATRIX, STORE
-from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
-from solver.columns import BITS, DENSE, VALUED, ColumnArrays, Columns, read_only
+from solver.arrays import Float64, Int64, UInt8
+from solver.columns import BITS, DENSE, VALUED, ColumnArrays, ColumnLists, Columns, read_only
 from solver.kernels import columns as kernels
+from solver.stretches import Part
 
 
 class Rows(NamedTuple):
@@ -80,15 +81,6 @@ class Gram:
         return Rows.of(self.w) if self.sample is None else self.sample
 
 
-class Shelf(NamedTuple):
-    """Arrays that hold columns: indices, data, dense, bits."""
-
-    indices: Int32
-    data: Float32
-    dense: Float32
-    bits: UInt64
-
-
 class Run(NamedTuple):
     """Neighbouring slots of one shelf, and where they are among the slots asked for."""
 
@@ -117,37 +109,24 @@ class Store:
         self._lo: Int64 = np.empty(0, np.int64)
         self._hi: Int64 = np.empty(0, np.int64)
         self._at: Int64 = np.empty(0, np.int64)
-        self._shelf: Int64 = np.empty(0, np.int64)  # of each slot; 0 is the store's own
-        self._others: list[Shelf] = []
+        self._shelf: Int64 = np.empty(0, np.int64)  # of each slot
+        self._shelves: list[_Shelf] = []
         self._numbers: dict[tuple[int, ...], int] = {}  # of shelves
-        self._own = _OwnShelf(self.n)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all columns that are here, copied or not. The store's own buffers may be half as large again."""
-        return self._own.nbytes + int(self._columns(np.flatnonzero(self._shelf), 0).sizes().sum())
+        self.nbytes = 0  # of all columns, copied or not; buffers may be half as large again
 
     @property
     def position(self) -> Int64:
         """The features whose columns are here, rising."""
         return np.sort(self._position)
 
-    def _columns(self, slots: Int64, shelf: int) -> Columns:
-        """The columns at these slots, all of one shelf."""
-        ranges = self._kind[slots], self._lo[slots], self._hi[slots], self._at[slots]
-        return Columns(self.n, *ranges, *self._shelf_arrays(shelf))
-
-    def _shelf_arrays(self, shelf: int) -> Shelf:
-        return self._own.arrays if shelf == 0 else self._others[shelf - 1]
-
     def runs(self, slots: Int64) -> Iterator[Run]:
         """The slots in their order, cut where the shelf changes."""
         shelf = self._shelf[slots]
+        ranges = read_only(self._kind, self._lo, self._hi, self._at)
         cuts = [0, *(np.flatnonzero(np.diff(shelf)) + 1).tolist(), slots.size]
         for lo, hi in pairwise(cuts):
             if lo < hi:
-                arrays = read_only(self._kind, self._lo, self._hi, self._at, *self._shelf_arrays(int(shelf[lo])))
-                yield Run(slots[lo:hi], slice(lo, hi), arrays)
+                yield Run(slots[lo:hi], slice(lo, hi), (*ranges, *self._shelves[shelf[lo]].arrays))
 
     def slots(self, position: Int64) -> Int64:
         """The slots of these features, which must all be in the store."""
@@ -170,39 +149,42 @@ class Store:
         """The features whose columns are not in the store."""
         return position[self._slot[position] < 0]
 
-    def add(self, position: Int64, parts: Sequence[Columns]) -> None:
-        """Add the columns of these features: parts one after the other, views, or copies as `select` gives them."""
-        placed = [columns if columns.is_view else self._own.append(columns) for columns in parts]
-        shelves = [np.full(columns.count, self._shelf_of(columns)) for columns in placed]
+    def add(self, position: Int64, parts: Sequence[Part]) -> None:
+        """Add the columns of these features, which the parts have in their order."""
+        shelves = [self._shelf_for(part) for part in parts]
+        placed = [self._shelves[k].put(part.columns) for k, part in zip(shelves, parts, strict=True)]
         self._slot[position] = self._kind.size + np.arange(position.size)
         self._position = np.concatenate((self._position, position))
         self._kind = np.concatenate((self._kind, *(columns.kind for columns in placed)))
         self._lo = np.concatenate((self._lo, *(columns.lo for columns in placed)))
         self._hi = np.concatenate((self._hi, *(columns.hi for columns in placed)))
         self._at = np.concatenate((self._at, *(columns.at for columns in placed)))
-        self._shelf = np.concatenate((self._shelf, *shelves))
+        self._shelf = np.concatenate((self._shelf, np.repeat(np.array(shelves, np.int64), [c.count for c in placed])))
+        self.nbytes += sum(int(columns.sizes().sum()) for columns in placed)
 
-    def _shelf_of(self, columns: Columns) -> int:
-        """The number of the shelf that these columns are on."""
-        if not columns.is_view:
-            return 0
-        arrays = Shelf(columns.indices, columns.data, columns.dense, columns.bits)
-        identity = tuple(id(array) for array in arrays)  # the shelf keeps them alive
-        if identity not in self._numbers:
-            self._others.append(arrays)
-            self._numbers[identity] = len(self._others)
-        return self._numbers[identity]
+    def _shelf_for(self, part: Part) -> int:
+        """The number of the shelf for columns of this stretch; of these very arrays, if they are viewed."""
+        arrays = part.columns.lists if part.columns.is_view else ()
+        name = (part.first, *(id(array) for array in arrays))  # the shelf keeps them
+        if name not in self._numbers:
+            self._numbers[name] = len(self._shelves)
+            self._shelves.append(_Shelf(part.first, part.columns))
+        return self._numbers[name]
 
     def keep(self, position: Int64) -> None:
         """Drop every column except those of these features."""
         here = position[self._slot[position] >= 0]
         slots = self.slots(here)
-        rising = np.argsort(slots)  # `select` takes rising slots
+        rising = np.lexsort((slots, self._shelf[slots]))  # `select` takes columns in their order
         parts = []
         for run in self.runs(slots[rising]):
-            shelf = int(self._shelf[run.slots[0]])
-            columns = self._columns(run.slots, shelf)
-            parts.append(columns.select(np.arange(columns.count)) if shelf == 0 else replace(columns, is_view=True))
+            shelf = self._shelves[self._shelf[run.slots[0]]]
+            ranges = self._kind[run.slots], self._lo[run.slots], self._hi[run.slots], self._at[run.slots]
+            if shelf.is_view:
+                columns = replace(Columns(self.n, *ranges, *shelf.lists), is_view=True)
+            else:
+                columns = Columns(self.n, *ranges, *shelf.arrays).select(np.arange(run.slots.size))
+            parts.append(Part(shelf.first, columns))
         self._clear()
         self.add(here[rising], parts)
 
@@ -255,35 +237,29 @@ class Store:
         return [0, *(int(np.searchsorted(ends, total * k / parts)) for k in range(1, parts)), slots.size]
 
 
-class _OwnShelf:
-    """Columns that were copied here, in arrays that grow."""
+class _Shelf:
+    """The arrays that hold columns of one stretch: the block's own, if they are viewed, or buffers of copies.
 
-    def __init__(self, n: int) -> None:
-        self._empty = Columns.empty(n)
-        self._indices, self._data = _Buffer(self._empty.indices), _Buffer(self._empty.data)
-        self._dense, self._bits = _Buffer(self._empty.dense), _Buffer(self._empty.bits)
+    first: of the stretch.
+    """
 
-    @property
-    def arrays(self) -> Shelf:
-        return Shelf(self._indices.filled, self._data.filled, self._dense.filled, self._bits.filled)
+    def __init__(self, first: int, columns: Columns) -> None:
+        self.first, self.is_view = first, columns.is_view
+        self.lists = columns.lists  # these very objects: they name the shelf
+        self.arrays: ColumnLists = read_only(*columns.lists)
+        self._buffers = [_Buffer(array[:0]) for array in columns.lists]
 
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays)
-
-    def append(self, columns: Columns) -> Columns:
-        """Copy these columns behind the others; returns them where they are now."""
-        kinds = [columns.kind == DENSE, columns.kind == BITS, columns.kind == VALUED]
-        behind = np.select(kinds, [self._dense.size, self._bits.size, self._data.size], 0)
-        first = self._indices.size
-        for buffer, more in (
-            (self._indices, columns.indices),
-            (self._data, columns.data),
-            (self._dense, columns.dense),
-            (self._bits, columns.bits),
-        ):
+    def put(self, columns: Columns) -> Columns:
+        """Copy columns behind the others, unless they are viewed; returns them where they are now."""
+        if self.is_view:
+            return columns
+        indices, data, dense, bits = (buffer.size for buffer in self._buffers)
+        for buffer, more in zip(self._buffers, columns.lists, strict=True):
             buffer.append(more)
-        return replace(columns, lo=columns.lo + first, hi=columns.hi + first, at=columns.at + behind)
+        self.arrays = read_only(*(buffer.filled for buffer in self._buffers))
+        kinds = [columns.kind == DENSE, columns.kind == BITS, columns.kind == VALUED]
+        at = columns.at + np.select(kinds, [dense, bits, data], 0)
+        return replace(columns, lo=columns.lo + indices, hi=columns.hi + indices, at=at)
 
 
 class _Buffer:
@@ -296,10 +272,6 @@ class _Buffer:
     @property
     def filled(self) -> Any:
         return self._room[: self.size]
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.filled.nbytes)
 
     def append(self, more: Any) -> None:
         need = self.size + len(more)

@@ -33,6 +33,7 @@ from solver.algorithms.certified import gram, search
 from solver.algorithms.certified.store import Store
 from solver.algorithms.certified.subspace import Subspace
 from solver.algorithms.certified.tuning import GRAM_MATRIX, STEPPING_STONES, WORKING_SET
+from solver.stretches import Part
 from tests.solver import plain
 from tests.solver.plain import lambda_max, solve
 
@@ -178,7 +179,7 @@ def test_columns_far_from_zero_are_no_trap(mean: float) -> None:
 def test_a_step_that_fails_leaves_the_gap_alone_to_certify(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = labelled(5)
     store, csc = Store(60, 7, 10**6), matrix(X)
-    store.add(np.arange(7), [Columns.from_csc(csc.indptr, csc.indices, csc.data, 60)])
+    store.add(np.arange(7), [Part(0, Columns.from_csc(csc.indptr, csc.indices, csc.data, 60))])
     stuck = plain.subspace(store, 7, np.zeros(60), Examples.of(y), 1.0)
     monkeypatch.setattr(Subspace, "_newton_step", lambda *_, **__: False)
     stuck.minimise(1e-4, np.inf)
@@ -368,8 +369,8 @@ def test_columns_leave_the_store_when_others_need_the_room(
     columns = Columns.from_csc(X.indptr, X.indices, X.data, examples.n)
     store = Store(examples.n, columns.count, 1 << 20)
     everything = np.arange(columns.count)
-    store.add(everything[9:], [take(columns, everything[9:])])
-    store.add(everything[:9], [take(columns, everything[:9])])
+    store.add(everything[9:], [Part(0, take(columns, everything[9:]))])
+    store.add(everything[:9], [Part(0, take(columns, everything[:9]))])
     kept = everything[4:20]
     full = store.nbytes
     store.keep(kept)
@@ -429,7 +430,7 @@ def test_a_sweep_lists_what_is_above_the_threshold_with_slope_and_curvature(
         np.testing.assert_allclose(sweep.curvature, known, rtol=1e-9)
     few = block.list_again(threshold, 1.0, 3)
     assert few.position.tolist() == sorted(np.argsort(-np.abs(slopes))[:3].tolist())
-    columns = Columns.joined(block.columns(sweep.position), examples.n)
+    columns = Columns.joined([part.columns for part in block.columns(sweep.position)], examples.n)
     alone = Block([columns], columns.count, examples).sweep(margins, 1.0, -1.0, 1000)
     np.testing.assert_allclose(alone.slope, sweep.slope, rtol=1e-12)
     assert int(sweep.nbytes.sum()) <= columns.nbytes

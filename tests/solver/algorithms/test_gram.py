@@ -15,6 +15,7 @@ from solver.algorithms.certified.gram import examples_needed, extend_gram, gram_
 from solver.algorithms.certified.quadratic import Model
 from solver.algorithms.certified.store import Rows, Store
 from solver.algorithms.certified.tuning import GRAM_MATRIX
+from solver.stretches import Part
 from tests.solver.plain import subspace
 
 
@@ -22,7 +23,7 @@ def filled_store(X: Any) -> Store:
     """A store with all columns of X in it."""
     n, p = X.shape
     store, position = Store(n, p, 10**9), np.arange(p)
-    store.add(position, [columns_of(X, position)])
+    store.add(position, [Part(0, columns_of(X, position))])
     return store
 
 
@@ -150,7 +151,7 @@ def test_a_feature_that_left_the_store_is_not_kept_up_with_another_column() -> N
     changed = w.copy()
     changed[[7, 100, 150, 200]] = [20.0, 3.0, 5.0, 0.0]
     gram_for(store, np.arange(2, 10), changed, 0.01)
-    store.add(np.arange(2), [columns_of(X, np.arange(2))])
+    store.add(np.arange(2), [Part(0, columns_of(X, np.arange(2)))])
     found = gram_for(store, np.arange(10), changed, 0.01)
     close(found.G, X, found.position, found.w)
 
@@ -228,8 +229,8 @@ def test_beside_columns_far_from_zero_the_row_of_an_intercept_does_not_round(fir
     X = np.float32(rng.normal([0.0, 10.0, 100.0, 1e3, 1e4, 1e5], size=(3000, 6)))
     w = rng.random(3000) + lightest
     store = Store(3000, 7, 10**9)
-    store.add(np.arange(6), [columns_of(X, np.arange(6))])
-    store.add(np.array([6]), [Columns.all_ones(3000)])
+    store.add(np.arange(6), [Part(0, columns_of(X, np.arange(6)))])
+    store.add(np.array([6]), [Part(99, Columns.all_ones(3000))])
     G, columns = weighted_gram(store, np.arange(7), Rows.of(w), first_row), np.c_[X, np.ones(3000)].astype(np.float64)
     np.testing.assert_allclose(G[-1], columns.T @ w, rtol=1e-12)
     np.testing.assert_allclose(G[:, -1], (columns.T @ w)[first_row:], rtol=1e-12)
@@ -243,8 +244,8 @@ def test_beside_columns_of_ones_an_intercept_costs_no_pass(monkeypatch: pytest.M
     rng = np.random.default_rng(0)
     X = np.float32(rng.random((500, 9)) < 0.2)
     store, w = Store(500, 10, 10**9), rng.random(500)
-    store.add(np.arange(9), [columns_of(X, np.arange(9))])
-    store.add(np.array([9]), [Columns.all_ones(500)])
+    store.add(np.arange(9), [Part(0, columns_of(X, np.arange(9)))])
+    store.add(np.array([9]), [Part(99, Columns.all_ones(500))])
     monkeypatch.setattr(store, "sums", None)
     monkeypatch.setattr(store, "slopes", None)
     close(weighted_gram(store, np.arange(10), Rows.of(w)), np.c_[X, np.ones(500)], np.arange(10), w)
