@@ -10,7 +10,9 @@ Unpenalised features ask for xⱼᵀr = 0, which margins must satisfy before the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,14 +22,21 @@ from solver.kernels import penalty as penalty_kernels
 from solver.kernels import vectors
 from solver.losses import Loss, find_loss
 from solver.penalty import Penalty, Terms, Violation
+from solver.threads import Threads
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Targets and weights of the examples, as the kernels of the loss read them."""
+    """Targets and weights of the examples, as the kernels of the loss read them, and the threads for passes over them.
+
+    Results do not depend on how many threads there are: passes are cut into strips by n alone (threads.py).
+    """
 
     loss: Loss = field(repr=False)
     encoded: Float64 = field(repr=False)
+    threads: Threads = field(default_factory=Threads, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -60,24 +69,55 @@ class Examples:
         """The share of |r| that w is held above, for steps to stay finite; 0 where the curvature cannot vanish."""
         return vectors.LEAST_CURVATURE if self.loss.FLATTENS else 0.0
 
+    def strip(self, lo: int, hi: int) -> Examples:
+        """Those from lo to hi."""
+        return Examples(self.loss, self._between(lo, hi), self.threads)
+
+    def _between(self, lo: int, hi: int) -> Float64:
+        """What kernels read of them. They are faster on arrays in one piece."""
+        return self.encoded if hi - lo == self.n else np.ascontiguousarray(self.encoded[..., lo:hi])
+
     def value(self, margins: Float64) -> float:
         """L."""
-        return float(self.loss.value(margins, self.encoded))
+        return self._sum(lambda lo, hi, encoded: self.loss.value(margins[lo:hi], encoded))
 
-    def residuals(self, margins: Float64, working: Float64, least: float = 0.0) -> None:
+    def residuals(self, margins: Float64, working: Float64 | tuple[Float64, Float64], least: float = 0.0) -> None:
         """working = (r, w) at these margins; a weight is at least this share of the example's own."""
-        self.loss.residuals(margins, self.encoded, least, working)
+        r, w = working
+        self._pass(lambda lo, hi, encoded: self.loss.residuals(margins[lo:hi], encoded, least, r[lo:hi], w[lo:hi]))
+
+    def residual(self, margins: Float64, r: Float64) -> None:
+        """r alone."""
+
+        def part(lo: int, hi: int, encoded: Float64) -> None:
+            self.loss.residuals(margins[lo:hi], encoded, 0.0, r[lo:hi], np.empty(hi - lo))
+
+        self._pass(part)
 
     def slope_along(self, margins: Float64, dmargins: Float64) -> float:
-        return float(self.loss.slope_along(margins, dmargins, self.encoded))
+        return self._sum(lambda lo, hi, encoded: self.loss.slope_along(margins[lo:hi], dmargins[lo:hi], encoded))
 
     def values_along(self, margins: Float64, dmargins: Float64, alphas: Float64) -> Float64:
-        out = np.empty(alphas.size)
-        self.loss.values_along(margins, dmargins, self.encoded, alphas, out)
-        return out
+        def part(lo: int, hi: int, encoded: Float64) -> Float64:
+            out = np.empty(alphas.size)
+            self.loss.values_along(margins[lo:hi], dmargins[lo:hi], encoded, alphas, out)
+            return out
+
+        return cast(Float64, sum(self._pass(part)))
 
     def dual_value(self, margins: Float64, scale: float) -> float:
-        return float(self.loss.dual_value(margins, self.encoded, scale))
+        return self._sum(lambda lo, hi, encoded: self.loss.dual_value(margins[lo:hi], encoded, scale))
+
+    def move(self, margins: Float64, alpha: float, dmargins: Float64) -> None:
+        """margins += α Δm."""
+        self.threads.over_strips(lambda lo, hi: vectors.move(margins[lo:hi], alpha, dmargins[lo:hi]), self.n)
+
+    def _pass(self, work: Callable[[int, int, Float64], T]) -> list[T]:
+        """work(lo, hi, what the kernels read) for each strip of the examples."""
+        return self.threads.over_strips(lambda lo, hi: work(lo, hi, self._between(lo, hi)), self.n)
+
+    def _sum(self, work: Callable[[int, int, Float64], float]) -> float:
+        return float(sum(self._pass(work)))
 
 
 def _examples(loss: str, encoded: Float64) -> Examples:
@@ -91,6 +131,10 @@ class Problem:
     examples: Examples
     penalty: Penalty
     intercept: bool = False
+
+    def on(self, threads: Threads) -> Problem:
+        """The same, with passes over the examples on these threads."""
+        return replace(self, examples=replace(self.examples, threads=threads))
 
     @property
     def coordinates(self) -> int:

@@ -105,15 +105,15 @@ def value(margins: Float64, examples: Float64) -> float:
 
 
 @kernel
-def residuals(margins: Float64, examples: Float64, least: float, working: Float64) -> None:
-    # p = 1 / (1 + exp(-m)); working = s * np.stack([(y + 1) / 2 - p, np.maximum(p * (1 - p), least)])
+def residuals(margins: Float64, examples: Float64, least: float, r: Float64, w: Float64) -> None:
+    # p = 1 / (1 + exp(-m)); r = s * ((y + 1) / 2 - p); w = s * np.maximum(p * (1 - p), least)
     for i in range(margins.size):
         t = math.copysign(1.0, examples[i]) * margins[i]
         e = exp_minus(abs(t))
         q = 1.0 / (1.0 + e)
         s = abs(examples[i])
-        working[0, i] = examples[i] * ((e if t > 0.0 else 1.0) * q)
-        working[1, i] = max(s * (e * q * q), least * s)
+        r[i] = examples[i] * ((e if t > 0.0 else 1.0) * q)
+        w[i] = max(s * (e * q * q), least * s)
 
 
 @kernel

@@ -39,7 +39,7 @@ def test_loss_residual_and_weights_are_right_at_any_margin(scale: float) -> None
     rng = np.random.default_rng(0)
     m, y, s = scale * rng.normal(size=1000), rng.choice([-1.0, 1.0], 1000), rng.exponential(size=1000)
     working = np.empty((2, 1000))
-    logistic.residuals(m, s * y, 0.0, working)
+    logistic.residuals(m, s * y, 0.0, *working)
     clipped = np.clip(m, -700.0, 700.0)
     p = 1.0 / (1.0 + np.exp(-clipped))
     r = np.where(y > 0, 1.0 / (1.0 + np.exp(clipped)), -p)

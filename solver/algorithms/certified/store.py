@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.algorithms.certified.threads import Threads
 from solver.algorithms.certified.tuning import GRAM_MATRIX, STORE
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
 from solver.columns import BITS, DENSE, VALUED, ColumnArrays, Columns, read_only
 from solver.kernels import columns as kernels
+from solver.threads import Threads
 
 
 class Rows(NamedTuple):
