@@ -102,27 +102,31 @@ class FreeCoordinates:
     def _expand(self, margins: Float64, moved: Float64) -> tuple[Float64, float, Float64]:
         """With the coefficients moved by so much: Xᵀr, its largest share of Σ|x r|, and XᵀWX."""
         parts = self._strips(lambda lo, hi: self._sums(self._moved(margins, moved, lo, hi), lo, hi))
-        slopes, scale, H = (sum(one) for one in zip(*parts, strict=True))
+        slopes, scale, H = parts[0]
+        for part in parts[1:]:
+            slopes, scale, H = slopes + part[0], scale + part[1], H + part[2]
         return slopes, _largest_share(slopes, scale), H
 
     def _sums(self, margins: Float64, lo: int, hi: int) -> tuple[Float64, Float64, Float64]:
         """Of one strip, at its margins: Xᵀr, |X|ᵀ|r| and XᵀWX."""
-        r, w = working = np.empty((2, hi - lo))
-        self._examples.strip(lo, hi).residuals(margins, working, 1e-300)
+        r, w = np.empty(hi - lo), np.empty(hi - lo)
+        self._examples.loss.residuals(margins, self._examples.between(lo, hi), 1e-300, r, w)
         # Or steps from margins far out would be without measure.
         sums = vectors.hold_curvature(r, w, self._examples.least_curvature)
         if not len(self._rows):
-            slope, scale, curvature = np.array(sums).reshape(3, 1)
-            return slope, scale, curvature[None]
+            return np.array(sums[:1]), np.array(sums[1:2]), np.array([sums[2:]])
         X = np.ones((self.position.size, hi - lo))
         X[: len(self._rows)] = self._rows[:, lo:hi]
         return X @ r, np.abs(X) @ np.abs(r), (X * w) @ X.T
 
     def _value(self, margins: Float64, moved: Float64) -> float:
         """The loss with the coefficients moved by so much."""
-        return float(
-            sum(self._strips(lambda lo, hi: self._examples.strip(lo, hi).value(self._moved(margins, moved, lo, hi))))
-        )
+
+        def part(lo: int, hi: int) -> float:
+            there = self._moved(margins, moved, lo, hi)
+            return float(self._examples.loss.value(there, self._examples.between(lo, hi)))
+
+        return sum(self._strips(part))
 
     def _move(self, margins: Float64, moved: Float64) -> None:
         """Move the margins as the coefficients moved."""
@@ -151,6 +155,9 @@ def _largest_share(slopes: Float64, scale: Float64) -> float:
 
 def _solve(H: Float64, slopes: Float64) -> Float64:
     """H⁻¹ slopes, directions without curvature left out."""
+    if slopes.size == 1:
+        alone: Float64 = slopes / H[0]
+        return alone
     unit = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(H / np.outer(unit, unit))
     kept = values > FLAT * values[-1]

@@ -32,8 +32,8 @@ class Expansion:
         """Take strips that no thread has taken yet, and wait for those that others have."""
         for lo, hi in self._waiting:
             try:
-                own = self._examples.strip(lo, hi)
-                own.residuals(self._margins[lo:hi], (self.r[lo:hi], self.w[lo:hi]))
+                read = self._examples.between(lo, hi)
+                self._examples.loss.residuals(self._margins[lo:hi], read, 0.0, self.r[lo:hi], self.w[lo:hi])
             finally:  # or the others would wait for ever
                 self._count()
         self._is_done.wait()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ from solver.kernels import penalty as penalty_kernels
 from solver.kernels import vectors
 from solver.losses import Loss, find_loss
 from solver.penalty import Penalty, Terms, Violation
-from solver.threads import Threads
+from solver.threads import Threads, is_one_strip
 
 T = TypeVar("T")
 
@@ -69,55 +69,55 @@ class Examples:
         """The share of |r| that w is held above, for steps to stay finite; 0 where the curvature cannot vanish."""
         return vectors.LEAST_CURVATURE if self.loss.FLATTENS else 0.0
 
-    def strip(self, lo: int, hi: int) -> Examples:
-        """Those from lo to hi."""
-        return Examples(self.loss, self._between(lo, hi), self.threads)
-
-    def _between(self, lo: int, hi: int) -> Float64:
-        """What kernels read of them. They are faster on arrays in one piece."""
+    def between(self, lo: int, hi: int) -> Float64:
+        """What kernels read of these examples. They are faster on arrays in one piece."""
         return self.encoded if hi - lo == self.n else np.ascontiguousarray(self.encoded[..., lo:hi])
 
     def value(self, margins: Float64) -> float:
         """L."""
-        return self._sum(lambda lo, hi, encoded: self.loss.value(margins[lo:hi], encoded))
+        return float(sum(self._pass(self.loss.value, (margins,))))
 
     def residuals(self, margins: Float64, working: Float64 | tuple[Float64, Float64], least: float = 0.0) -> None:
         """working = (r, w) at these margins; a weight is at least this share of the example's own."""
         r, w = working
-        self._pass(lambda lo, hi, encoded: self.loss.residuals(margins[lo:hi], encoded, least, r[lo:hi], w[lo:hi]))
+        residuals = self.loss.residuals
+        self._pass(lambda m, r, w, encoded: residuals(m, encoded, least, r, w), (margins, r, w))
 
     def residual(self, margins: Float64, r: Float64) -> None:
         """r alone."""
-
-        def part(lo: int, hi: int, encoded: Float64) -> None:
-            self.loss.residuals(margins[lo:hi], encoded, 0.0, r[lo:hi], np.empty(hi - lo))
-
-        self._pass(part)
+        residuals = self.loss.residuals
+        self._pass(lambda m, r, encoded: residuals(m, encoded, 0.0, r, np.empty(r.size)), (margins, r))
 
     def slope_along(self, margins: Float64, dmargins: Float64) -> float:
-        return self._sum(lambda lo, hi, encoded: self.loss.slope_along(margins[lo:hi], dmargins[lo:hi], encoded))
+        return float(sum(self._pass(self.loss.slope_along, (margins, dmargins))))
 
     def values_along(self, margins: Float64, dmargins: Float64, alphas: Float64) -> Float64:
-        def part(lo: int, hi: int, encoded: Float64) -> Float64:
+        def part(margins: Float64, dmargins: Float64, encoded: Float64) -> Float64:
             out = np.empty(alphas.size)
-            self.loss.values_along(margins[lo:hi], dmargins[lo:hi], encoded, alphas, out)
+            self.loss.values_along(margins, dmargins, encoded, alphas, out)
             return out
 
-        return cast(Float64, sum(self._pass(part)))
+        first, *others = self._pass(part, (margins, dmargins))
+        for other in others:
+            first += other
+        return first
 
     def dual_value(self, margins: Float64, scale: float) -> float:
-        return self._sum(lambda lo, hi, encoded: self.loss.dual_value(margins[lo:hi], encoded, scale))
+        return float(sum(self._pass(self.loss.dual_value, (margins,), scale)))
 
     def move(self, margins: Float64, alpha: float, dmargins: Float64) -> None:
         """margins += α Δm."""
-        self.threads.over_strips(lambda lo, hi: vectors.move(margins[lo:hi], alpha, dmargins[lo:hi]), self.n)
+        self._pass(lambda m, dm, encoded: vectors.move(m, alpha, dm), (margins, dmargins))
 
-    def _pass(self, work: Callable[[int, int, Float64], T]) -> list[T]:
-        """work(lo, hi, what the kernels read) for each strip of the examples."""
-        return self.threads.over_strips(lambda lo, hi: work(lo, hi, self._between(lo, hi)), self.n)
+    def _pass(self, kernel: Callable[..., T], over: tuple[Float64, ...], *rest: Any) -> list[T]:
+        """kernel(vectors over examples, what it reads of the examples, the rest), on each strip of the examples."""
+        if is_one_strip(self.n):  # a fit of few examples makes thousands of passes
+            return [kernel(*over, self.encoded, *rest)]
 
-    def _sum(self, work: Callable[[int, int, Float64], float]) -> float:
-        return float(sum(self._pass(work)))
+        def part(lo: int, hi: int) -> T:
+            return kernel(*(vector[lo:hi] for vector in over), self.between(lo, hi), *rest)
+
+        return self.threads.over_strips(part, self.n)
 
 
 def _examples(loss: str, encoded: Float64) -> Examples:

@@ -33,7 +33,7 @@ def _refuse_one_class(examples: Examples) -> None:
 
     def signs(lo: int, hi: int) -> tuple[bool, bool]:
         r = np.empty(hi - lo)
-        examples.strip(lo, hi).residual(np.zeros(hi - lo), r)
+        examples.loss.residuals(np.zeros(hi - lo), examples.between(lo, hi), 0.0, r, np.empty(hi - lo))
         return bool((r > 0).any()), bool((r < 0).any())
 
     positive, negative = zip(*examples.threads.over_strips(signs, examples.n), strict=True)

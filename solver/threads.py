@@ -37,9 +37,9 @@ class Threads:
 
         Strips depend on n alone. Sums of strips, added in this order, have the same bits for any number of threads.
         """
-        spans = list(pairwise(strips(n)))
-        if len(spans) == 1:
+        if is_one_strip(n):
             return [work(0, n)]
+        spans = list(pairwise(strips(n)))
         found: dict[int, T] = {}
         waiting = iter(enumerate(spans))
 
@@ -52,6 +52,10 @@ class Threads:
         for helper in helpers:
             helper.result()
         return [found[k] for k in range(len(spans))]
+
+
+def is_one_strip(n: int) -> bool:
+    return n <= STRIP
 
 
 def strips(n: int) -> list[int]:
