@@ -246,7 +246,8 @@ class Block:
         self._own_margins()
         self._make_room()
         terms = self._terms_at(lam)
-        self._examples.residuals(self._margins, self._working)
+        # On this thread alone: the other blocks of the process are at work on theirs.
+        self._examples.loss.residuals(self._margins, self._examples.encoded, 0.0, *self._working)
         vectors.begin_cycle(self._working, self._paired, self._dmargins, self._examples.least_curvature)
         count, apart = 0, False
         following = np.array([0.0, float(self._working[1].sum()) or 1.0]) if intercept else None
