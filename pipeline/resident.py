@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -128,6 +130,14 @@ class ExampleOptions:
     class_weights: tuple[float, float] | None = None
 
     def examples(self, dataset: Dataset) -> Examples:
+        """The examples of an opened data set: one copy of them for the driver and all blocks of a process."""
+        with _LOADING:
+            found = _HELD.get((dataset.session, self))
+            if found is None:
+                found = _HELD[dataset.session, self] = self._load(dataset)
+            return found
+
+    def _load(self, dataset: Dataset) -> Examples:
         labels, weights = dataset.labels()
         if self.class_weights is not None:  # by the classes, whatever numbers stand for them
             own = np.where(labels > 0, self.class_weights[1], self.class_weights[0])
@@ -140,6 +150,10 @@ class ExampleOptions:
         if dataset.numeric:
             return None
         return stored if self.class_weights is None else max(self.class_weights) * stored
+
+
+_HELD: WeakValueDictionary[tuple[str, ExampleOptions], Examples] = WeakValueDictionary()
+_LOADING = Lock()
 
 
 class Restarted(RuntimeError):

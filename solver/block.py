@@ -1,6 +1,7 @@
 """One feature block S_k: what a worker holds and does (Algorithm 2, and lines 1-2 and 7-8 of Algorithm 4).
 
-A block keeps its coefficients, its own copy of the margins, and O(n + p_k) working space. Its columns come from a
+A block keeps its coefficients and refers to the margins that it was given. Cycles need a copy of the margins, as they
+follow each step, and vectors of their own: made with the first cycle, as sweeps do without. Its columns come from a
 source (stretches.py): a list of Columns in memory, or a reader that fetches them anew in each pass. The arithmetic is
 the same, so the coefficients are the same to the last bit.
 
@@ -24,6 +25,7 @@ from solver.columns import Columns
 from solver.kernels import descent, screening, vectors
 from solver.layout import Layout
 from solver.penalty import Penalty, Terms, Violation
+from solver.point import Point
 from solver.problem import Examples
 from solver.stretches import ColumnSource, InMemory, Part, SafePrefix, in_stretches
 
@@ -182,11 +184,9 @@ class Block:
         self._penalty = Penalty(size)
         self._terms: tuple[float, Terms] | None = None  # λ, and the penalty's arrays there
         self._beta = np.zeros(size)
-        self._margins = np.zeros(examples.n)
-        self._working = np.empty((2, examples.n))
-        self._paired = np.empty((0, 2))  # made for the first cycle: sweeps do without
-        self._dmargins = np.zeros(examples.n)
-        self._moved, self._dbeta = np.empty(0, np.int64), np.empty(0)  # made with `_paired`
+        self._at, self._owns_margins = Point(np.zeros(examples.n)), False
+        self._working, self._paired, self._dmargins = np.empty((2, 0)), np.empty((0, 2)), np.empty(0)  # for cycles
+        self._moved, self._dbeta = np.empty(0, np.int64), np.empty(0)  # for cycles
         self._last = Coefficients.empty()
         self._support: Int64 = np.empty(0, np.int64)
         self._slopes, self._sizes = np.empty(0), np.empty(0, np.int64)
@@ -218,22 +218,27 @@ class Block:
 
     @asked(_summed, kept=True, replaces=ITERATE)
     def start(self, beta: Coefficients) -> Float64:
-        """Take these coefficients, counted within the block; return X_k β_k, in the block's own buffer."""
+        """Take these coefficients, counted within the block; return X_k β_k."""
         self._set(beta)
-        self._dmargins[:] = 0.0
+        product = np.zeros(self._examples.n)
         for first, columns, _ in self._among(beta.position):
-            columns.add_product(self._beta[first : first + columns.count], self._dmargins)
-        return self._dmargins
+            columns.add_product(self._beta[first : first + columns.count], product)
+        return product
 
     @asked(_nothing, kept=True, replaces=["set_margins"])
-    def set_margins(self, margins: Float64) -> None:
+    def set_margins(self, margins: Float64 | Point) -> None:
         """Take the margins of the whole model."""
-        if margins.shape != self._margins.shape:
-            raise ValueError(f"margins of {margins.size} examples given to a block of {self._margins.size}")
-        self._margins[:] = margins
+        at = margins if isinstance(margins, Point) else Point(margins)
+        if at.margins.shape != self._margins.shape:
+            raise ValueError(f"margins of {at.margins.size} examples given to a block of {self._margins.size}")
+        self._at, self._owns_margins = at, False
+
+    @property
+    def _margins(self) -> Float64:
+        return self._at.margins
 
     @asked(_nothing, kept=True, replaces=ITERATE)
-    def put(self, beta: Coefficients, margins: Float64) -> None:
+    def put(self, beta: Coefficients, margins: Float64 | Point) -> None:
         """Take coefficients, counted within the block, and the margins of the whole model."""
         self._set(beta)
         self.set_margins(margins)
@@ -245,9 +250,11 @@ class Block:
         With an intercept, which must be at its minimum, the sub-problem has it too, at its minimum after each step.
         """
         self._apply(step)
+        self._own_margins()
         self._make_room()
         terms = self._terms_at(lam)
-        self._examples.residuals(self._margins, self._working)
+        # On this thread alone: the other blocks of the process are at work on theirs.
+        self._examples.loss.residuals(self._margins, self._examples.encoded, 0.0, *self._working)
         vectors.begin_cycle(self._working, self._paired, self._dmargins, self._examples.least_curvature)
         count, apart = 0, False
         following = np.array([0.0, float(self._working[1].sum()) or 1.0]) if intercept else None
@@ -283,7 +290,7 @@ class Block:
         """
         self._apply(step)
         terms = self._terms_at(lam)
-        self._examples.residuals(self._margins, self._working)
+        at = self._at.expand(self._examples)
         worst, ridged = Violation(0.0, 0.0), terms.is_ridged
 
         def level() -> float:
@@ -292,7 +299,7 @@ class Block:
         chosen = (k for k in range(len(self._source.counts)) if self._prefix.length(k, level()))
         for k, columns in self._read(chosen):
             slopes = np.empty(self._prefix.length(k, level()))
-            columns.part(0, slopes.size).slopes(self._working[0], slopes)
+            columns.part(0, slopes.size).slopes(at.r, slopes)
             first = int(self._prefix.starts[k])
             worst = Violation.joined([worst, terms.between(first, first + slopes.size).violation(slopes)])
         return worst
@@ -300,15 +307,16 @@ class Block:
     # --- the certified mode -------------------------------------------------------------------------------------
 
     @asked(Sweep.joined, kept=True, replaces=ITERATE)
-    def sweep(self, margins: Float64, lam: float, share: float, limit: int) -> Sweep:
+    def sweep(self, margins: Float64 | Point, lam: float, share: float, limit: int) -> Sweep:
         """Take the margins, compute the slopes of all features that can be above a share of their threshold at λ.
 
         Listed are those that are, at most `limit` of them.
         """
         self._begin(margins)
         terms, listing = self._terms_at(lam), _Listing()
+        at = self._at.expand(self._examples)
         for first, columns in self._unvisited(self._prefix.lengths(share * lam)):
-            self._list(listing, first, columns, terms, share, None)
+            self._list(listing, first, columns, at.w, terms, share, None)
         position, curvature, violation = listing.result()
         return self._strongest(violation, position, curvature, limit)
 
@@ -328,7 +336,7 @@ class Block:
         return Sweep(violation, position, self._slopes[position], curvature, self._sizes[position])
 
     @asked(Descent.joined, replaces=ITERATE)
-    def descend(self, beta: Coefficients, margins: Float64, lam: float, nu: float, cycles: int) -> Descent:
+    def descend(self, beta: Coefficients, margins: Float64 | Point, lam: float, nu: float, cycles: int) -> Descent:
         """Take coefficients and margins, sweep as above, and minimise the sub-problem over the active features.
 
         Active are those with coefficients, and those with slopes near their threshold or above. Up to so many cycles
@@ -339,11 +347,13 @@ class Block:
         self._make_room()
         terms = self._terms_at(lam)
         least = self._examples.least_curvature
-        batches = Batches(self._working.copy(), self._paired, self._dmargins, nu, cycles, least)
+        at = self._at.expand(self._examples)
+        self._working[:] = at.r, at.w
+        batches = Batches(self._working, self._paired, self._dmargins, nu, cycles, least)
         listing = _Listing()
         wanted = np.maximum(self._prefix.lengths(lam), self._lengths_of(beta.position))
         for first, columns in self._unvisited(wanted):
-            mine = self._list(listing, first, columns, terms, BLOCK_DESCENT.active_share, self._beta)
+            mine = self._list(listing, first, columns, at.w, terms, BLOCK_DESCENT.active_share, self._beta)
             batches.add(mine, columns.select(mine - first), self._beta[mine], terms.of(mine))
         active, curvature, violation = listing.result()
         sweep = Sweep(violation, active, self._slopes[active], curvature, self._sizes[active])
@@ -360,10 +370,9 @@ class Block:
         take = Columns.view if self.in_memory else Columns.select
         return [Part(first, take(columns, position[here] - first)) for first, columns, here in self._among(position)]
 
-    def _begin(self, margins: Float64) -> None:
+    def _begin(self, margins: Float64 | Point) -> None:
         """Take the margins; no slope is known yet."""
         self.set_margins(margins)
-        self._examples.residuals(self._margins, self._working)
         if self._slopes.size != self.size:
             self._slopes = np.empty(self.size)
             self._sizes = np.full(self.size, -1, np.int64)
@@ -373,23 +382,34 @@ class Block:
         """Compute the slopes of so many columns of each stretch; gives those columns whose slopes were not known."""
         before = self._visited
         self._visited = np.maximum(wanted, before)
-        for k, columns in self._read(np.flatnonzero(wanted > before).tolist()):
+        chosen = np.flatnonzero(wanted > before).tolist()
+        if not chosen:
+            return
+        at = self._at.expand(self._examples)
+        for k, columns in self._read(chosen):
             first = int(self._prefix.starts[k] + before[k])
             columns = columns.part(int(before[k]), int(wanted[k]))
-            columns.slopes(self._working[0], self._slopes[first : first + columns.count])
+            columns.slopes(at.r, self._slopes[first : first + columns.count])
             if self._sizes[first + columns.count - 1] < 0:  # seen for the first time
                 self._sizes[first : first + columns.count] = columns.sizes()
             yield first, columns
 
     def _list(
-        self, listing: _Listing, first: int, columns: Columns, terms: Terms, share: float, beta: Float64 | None
+        self,
+        listing: _Listing,
+        first: int,
+        columns: Columns,
+        w: Float64,
+        terms: Terms,
+        share: float,
+        beta: Float64 | None,
     ) -> Int64:
         """Note which of some columns are above a share of their threshold, or have coefficients; returns them."""
         out = np.empty(columns.count, np.int64)
         found, *violation = screening.above(self._slopes, first, columns.count, *terms, share, beta, out, 0)
         position = out[:found].copy()
         listing.position.append(position)
-        listing.curvature.append(columns.curvature(position - first, self._working[1]))
+        listing.curvature.append(columns.curvature(position - first, w))
         listing.violation.append(Violation(*violation))
         return position
 
@@ -480,12 +500,20 @@ class Block:
     def _apply(self, step: Step | None) -> None:
         if step is None:
             return
+        self._own_margins()
         vectors.move(self._margins, step.alpha, step.dmargins)
+        self._at = Point(self._margins)  # what was known at the margins before is no longer so
         vectors.move_coefficients(self._beta, step.alpha, *self._last)
         self._last = Coefficients.empty()
+
+    def _own_margins(self) -> None:
+        """Copy the margins given: the block moves its own by each step, and the giver moves the others."""
+        if not self._owns_margins:
+            self._at, self._owns_margins = Point(self._margins.copy()), True
 
     def _make_room(self) -> None:
         """The vectors that cycles need and sweeps do without."""
         if self._paired.size == 0:
-            self._paired = np.empty((self._margins.size, 2))
+            n = self._examples.n
+            self._working, self._paired, self._dmargins = np.empty((2, n)), np.empty((n, 2)), np.empty(n)
             self._moved, self._dbeta = np.empty(self.size, np.int64), np.empty(self.size)

@@ -27,6 +27,7 @@ from solver.columns import Columns
 from solver.kernels import vectors
 from solver.layout import Layout, split_for
 from solver.penalty import Penalty, Violation
+from solver.point import Point
 from solver.problem import Examples
 from solver.stretches import Part
 
@@ -79,8 +80,8 @@ class Blocks(ABC):
         return total
 
     def set_margins(self, margins: Float64) -> None:
-        """Set every block's copy of the margins."""
-        self._do("set_margins", margins)
+        """Set every block's margins."""
+        self._do("set_margins", Point(margins))
 
     def cycle(self, step: Step | None, lam: float, nu: float, intercept: bool = False) -> Iterable[BlockUpdate]:
         """Make the step, then one cycle of coordinate descent in each block, which an intercept may follow."""
@@ -96,7 +97,7 @@ class Blocks(ABC):
         At most `limit` features a block, those with the largest slopes. Features that cannot be above it whatever β is
         need not be looked at.
         """
-        return self._joined_sweep("sweep", margins, lam, share, limit)
+        return self._joined_sweep("sweep", Point(margins), lam, share, limit)
 
     def list_again(self, lam: float, share: float, limit: int) -> Sweep:
         """The same at the margins of the last sweep."""
@@ -111,7 +112,7 @@ class Blocks(ABC):
 
         A round of the certified mode beyond its budget. Paper mode's is `cycle`.
         """
-        return self.ask("descend", margins, lam, nu, cycles, each=beta)
+        return self.ask("descend", Point(margins), lam, nu, cycles, each=beta)
 
     def columns(self, position: Int64) -> list[Part]:
         """The columns at these positions, which must rise, in parts; views of the blocks' own arrays where they can."""

@@ -7,12 +7,17 @@ dual point must have xⱼᵀr = 0 for each of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import numpy as np
 
 from solver.arrays import Coefficients, Float32, Float64, Int64
 from solver.columns import Columns
+from solver.kernels import vectors
 from solver.problem import Problem
 
+T = TypeVar("T")
 STEPS = 100  # of Newton's method
 HALVINGS = 40  # of one step
 EXACT = 1e-12  # of Σ|x r|: a sum xᵀr below this is rounding
@@ -28,84 +33,119 @@ class NoMinimum(ValueError):
 
 
 class FreeCoordinates:
-    """The unpenalised coordinates `position` and their columns, a row each."""
+    """The unpenalised coordinates `position`, and the columns of the features among them, a row each.
 
-    def __init__(self, problem: Problem, position: Int64, columns: Float32) -> None:
-        self._examples, self.position, self._X = problem.examples, position, columns
+    The intercept, the last of them if there is one, has no row: its column is all ones.
+    """
+
+    def __init__(self, problem: Problem, position: Int64, rows: Float32) -> None:
+        self._examples, self.position, self._rows = problem.examples, position, rows
         self._intercept = problem.intercept
-        self._working = np.empty((2, problem.examples.n)) if position.size else np.empty((2, 0))
         self._unseen = max(ROUNDING, problem.examples.n * np.finfo(float).eps)
 
     @property
     def columns(self) -> Columns:
         """As a store takes them. The intercept's is a list of ones: among such columns Gram matrices need no means."""
-        features = Columns.from_rows(self._X[: self.position.size - self._intercept])
+        features = Columns.from_rows(self._rows)
         if not self._intercept:
             return features
         n = self._examples.n
         return Columns.joined([features, Columns.all_ones(n)], n)
 
-    def product(self, beta: Coefficients) -> Float64:
-        """Their part of Xβ."""
-        mine = np.isin(beta.position, self.position)
-        rows = np.searchsorted(self.position, beta.position[mine])
-        return _combined(self._X, rows, beta.value[mine])
+    def add_product(self, beta: Coefficients, margins: Float64) -> None:
+        """Add their part of Xβ to the margins."""
+        self._move(margins, beta.on(self.position))
 
     def refit(self, margins: Float64) -> Float64:
         """What to add to the coefficients so that f is least over them; the margins are moved there."""
         moved = np.zeros(self.position.size)
         if not moved.size:
             return moved
-        rows, at_rounding = np.arange(moved.size), False
-        slopes, worst, H = self._expand(margins)
+        at_rounding = False
+        slopes, worst, H = self._expand(margins, moved)
         for _ in range(STEPS):
             if worst <= EXACT or at_rounding:
                 break
             step = _solve(H, slopes)
-            dmargins = _combined(self._X, rows, step)
-            alpha, there = 1.0, self._expand(margins + dmargins)
+            alpha, there = 1.0, self._expand(margins, moved + step)
             if not there[1] <= SLOWER * worst:  # slopes do not say that the step is good: f must
-                value = self._examples.value(margins)
-                alpha, found = self._search(margins, dmargins, value, float(slopes @ step))
+                value = self._value(margins, moved)
+                alpha, found = self._search(margins, moved, step, value, float(slopes @ step))
                 if alpha == 0.0:
                     break
-                there = self._expand(margins + alpha * dmargins) if alpha < 1.0 else there
+                there = self._expand(margins, moved + alpha * step) if alpha < 1.0 else there
                 at_rounding = value - found <= self._unseen * value and there[1] > SLOWER * worst
             slopes, worst, H = there
-            margins += alpha * dmargins
             moved += alpha * step
         if worst <= NEARLY:
+            self._move(margins, moved)
             return moved
         raise NoMinimum(
             "the loss has no minimum over the coordinates that are not penalised: they separate the examples. "
             "Give these features a penalty factor above 0"
         )
 
-    def _expand(self, margins: Float64) -> tuple[Float64, float, Float64]:
-        """Xᵀr, its largest share of Σ|x r|, and XᵀWX."""
-        self._examples.residuals(margins, self._working, 1e-300)
-        r, w = self._working
-        # Or steps from margins far out would be without measure.
-        np.maximum(w, self._examples.least_curvature * np.abs(r), out=w)
-        k = self.position.size
-        slopes, scale, H = np.empty(k), np.empty(k), np.empty((k, k))
-        for a in range(k):
-            x = self._X[a].astype(np.float64)
-            slopes[a], scale[a] = x @ r, np.abs(x) @ np.abs(r)
-            xw = x * w
-            for b in range(a, k):
-                H[a, b] = H[b, a] = xw @ self._X[b]
-        return slopes, _largest_share(slopes, scale), H
-
-    def _search(self, margins: Float64, dmargins: Float64, value: float, slope: float) -> tuple[float, float]:
+    def _search(
+        self, margins: Float64, moved: Float64, step: Float64, value: float, slope: float
+    ) -> tuple[float, float]:
         """The largest of 1, ½, ¼ ... that lowers the loss enough, and the loss there; 0 where none does."""
         alpha = 1.0
         for _ in range(HALVINGS):
-            found = float(self._examples.values_along(margins, dmargins, np.array([alpha]))[0])
+            found = self._value(margins, moved + alpha * step)
             if found <= value - 1e-4 * alpha * slope + self._unseen * value:
                 return alpha, found
             alpha *= 0.5
         return 0.0, value
+
+    # --- passes over the examples, a strip at a time: no vector over all of them is made -------------------------
+
+    def _expand(self, margins: Float64, moved: Float64) -> tuple[Float64, float, Float64]:
+        """With the coefficients moved by so much: Xᵀr, its largest share of Σ|x r|, and XᵀWX."""
+        parts = self._strips(lambda lo, hi: self._sums(self._moved(margins, moved, lo, hi), lo, hi))
+        slopes, scale, H = parts[0]
+        for part in parts[1:]:
+            slopes, scale, H = slopes + part[0], scale + part[1], H + part[2]
+        return slopes, _largest_share(slopes, scale), H
+
+    def _sums(self, margins: Float64, lo: int, hi: int) -> tuple[Float64, Float64, Float64]:
+        """Of one strip, at its margins: Xᵀr, |X|ᵀ|r| and XᵀWX."""
+        r, w = np.empty(hi - lo), np.empty(hi - lo)
+        self._examples.loss.residuals(margins, self._examples.between(lo, hi), 1e-300, r, w)
+        # Or steps from margins far out would be without measure.
+        sums = vectors.hold_curvature(r, w, self._examples.least_curvature)
+        if not len(self._rows):
+            return np.array(sums[:1]), np.array(sums[1:2]), np.array([sums[2:]])
+        X = np.ones((self.position.size, hi - lo))
+        X[: len(self._rows)] = self._rows[:, lo:hi]
+        return X @ r, np.abs(X) @ np.abs(r), (X * w) @ X.T
+
+    def _value(self, margins: Float64, moved: Float64) -> float:
+        """The loss with the coefficients moved by so much."""
+
+        def part(lo: int, hi: int) -> float:
+            there = self._moved(margins, moved, lo, hi)
+            return float(self._examples.loss.value(there, self._examples.between(lo, hi)))
+
+        return sum(self._strips(part))
+
+    def _move(self, margins: Float64, moved: Float64) -> None:
+        """Move the margins as the coefficients moved."""
+
+        def move(lo: int, hi: int) -> None:
+            margins[lo:hi] = self._moved(margins, moved, lo, hi)
+
+        if moved.any():
+            self._strips(move)
+
+    def _moved(self, margins: Float64, moved: Float64, lo: int, hi: int) -> Float64:
+        """The margins of a strip, where they are once the coefficients have moved."""
+        there: Float64 = margins[lo:hi] + (moved[-1] if self._intercept else 0.0)
+        for row, weight in zip(self._rows, moved, strict=False):
+            there += weight * row[lo:hi].astype(np.float64)
+        return there
+
+    def _strips(self, work: Callable[[int, int], T]) -> list[T]:
+        return self._examples.threads.over_strips(work, self._examples.n)
 
 
 def _largest_share(slopes: Float64, scale: Float64) -> float:
@@ -113,15 +153,11 @@ def _largest_share(slopes: Float64, scale: Float64) -> float:
     return float(np.max(np.abs(slopes) / np.where(scale > 0.0, scale, 1.0)))
 
 
-def _combined(X: Float32, rows: Int64, weights: Float64) -> Float64:
-    out = np.zeros(X.shape[1])
-    for row, weight in zip(rows, weights, strict=True):
-        out += weight * X[row].astype(np.float64)
-    return out
-
-
 def _solve(H: Float64, slopes: Float64) -> Float64:
     """H⁻¹ slopes, directions without curvature left out."""
+    if slopes.size == 1:
+        alone: Float64 = slopes / H[0]
+        return alone
     unit = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(H / np.outer(unit, unit))
     kept = values > FLAT * values[-1]

@@ -10,7 +10,9 @@ Unpenalised features ask for xⱼᵀr = 0, which margins must satisfy before the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,14 +22,21 @@ from solver.kernels import penalty as penalty_kernels
 from solver.kernels import vectors
 from solver.losses import Loss, find_loss
 from solver.penalty import Penalty, Terms, Violation
+from solver.threads import Threads, is_one_strip
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Targets and weights of the examples, as the kernels of the loss read them."""
+    """Targets and weights of the examples, as the kernels of the loss read them, and the threads for passes over them.
+
+    Results do not depend on how many threads there are: passes are cut into strips by n alone (threads.py).
+    """
 
     loss: Loss = field(repr=False)
     encoded: Float64 = field(repr=False)
+    threads: Threads = field(default_factory=Threads, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -60,24 +69,55 @@ class Examples:
         """The share of |r| that w is held above, for steps to stay finite; 0 where the curvature cannot vanish."""
         return vectors.LEAST_CURVATURE if self.loss.FLATTENS else 0.0
 
+    def between(self, lo: int, hi: int) -> Float64:
+        """What kernels read of these examples. They are faster on arrays in one piece."""
+        return self.encoded if hi - lo == self.n else np.ascontiguousarray(self.encoded[..., lo:hi])
+
     def value(self, margins: Float64) -> float:
         """L."""
-        return float(self.loss.value(margins, self.encoded))
+        return float(sum(self._pass(self.loss.value, (margins,))))
 
-    def residuals(self, margins: Float64, working: Float64, least: float = 0.0) -> None:
+    def residuals(self, margins: Float64, working: Float64 | tuple[Float64, Float64], least: float = 0.0) -> None:
         """working = (r, w) at these margins; a weight is at least this share of the example's own."""
-        self.loss.residuals(margins, self.encoded, least, working)
+        r, w = working
+        residuals = self.loss.residuals
+        self._pass(lambda m, r, w, encoded: residuals(m, encoded, least, r, w), (margins, r, w))
+
+    def residual(self, margins: Float64, r: Float64) -> None:
+        """r alone."""
+        residuals = self.loss.residuals
+        self._pass(lambda m, r, encoded: residuals(m, encoded, 0.0, r, np.empty(r.size)), (margins, r))
 
     def slope_along(self, margins: Float64, dmargins: Float64) -> float:
-        return float(self.loss.slope_along(margins, dmargins, self.encoded))
+        return float(sum(self._pass(self.loss.slope_along, (margins, dmargins))))
 
     def values_along(self, margins: Float64, dmargins: Float64, alphas: Float64) -> Float64:
-        out = np.empty(alphas.size)
-        self.loss.values_along(margins, dmargins, self.encoded, alphas, out)
-        return out
+        def part(margins: Float64, dmargins: Float64, encoded: Float64) -> Float64:
+            out = np.empty(alphas.size)
+            self.loss.values_along(margins, dmargins, encoded, alphas, out)
+            return out
+
+        first, *others = self._pass(part, (margins, dmargins))
+        for other in others:
+            first += other
+        return first
 
     def dual_value(self, margins: Float64, scale: float) -> float:
-        return float(self.loss.dual_value(margins, self.encoded, scale))
+        return float(sum(self._pass(self.loss.dual_value, (margins,), scale)))
+
+    def move(self, margins: Float64, alpha: float, dmargins: Float64) -> None:
+        """margins += α Δm."""
+        self._pass(lambda m, dm, encoded: vectors.move(m, alpha, dm), (margins, dmargins))
+
+    def _pass(self, kernel: Callable[..., T], over: tuple[Float64, ...], *rest: Any) -> list[T]:
+        """kernel(vectors over examples, what it reads of the examples, the rest), on each strip of the examples."""
+        if is_one_strip(self.n):  # a fit of few examples makes thousands of passes
+            return [kernel(*over, self.encoded, *rest)]
+
+        def part(lo: int, hi: int) -> T:
+            return kernel(*(vector[lo:hi] for vector in over), self.between(lo, hi), *rest)
+
+        return self.threads.over_strips(part, self.n)
 
 
 def _examples(loss: str, encoded: Float64) -> Examples:
@@ -91,6 +131,10 @@ class Problem:
     examples: Examples
     penalty: Penalty
     intercept: bool = False
+
+    def on(self, threads: Threads) -> Problem:
+        """The same, with passes over the examples on these threads."""
+        return replace(self, examples=replace(self.examples, threads=threads))
 
     @property
     def coordinates(self) -> int:

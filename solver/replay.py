@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from solver.arrays import Coefficients, Float64
 from solver.block import Block, Step
+from solver.point import Point
 
 
 class Question(NamedTuple):
@@ -58,4 +59,4 @@ class Replay:
         if self._iterate is not None:
             beta, margins = self._iterate()
             self._is_ahead = True
-            yield Question("put", (margins,), beta)
+            yield Question("put", (Point(margins),), beta)

@@ -30,9 +30,14 @@ def make_problem(
 
 def _refuse_one_class(examples: Examples) -> None:
     """An intercept alone would go to infinity."""
-    working = np.empty((2, examples.n))
-    examples.residuals(np.zeros(examples.n), working)
-    if not ((working[0] > 0).any() and (working[0] < 0).any()):
+
+    def signs(lo: int, hi: int) -> tuple[bool, bool]:
+        r = np.empty(hi - lo)
+        examples.loss.residuals(np.zeros(hi - lo), examples.between(lo, hi), 0.0, r, np.empty(hi - lo))
+        return bool((r > 0).any()), bool((r < 0).any())
+
+    positive, negative = zip(*examples.threads.over_strips(signs, examples.n), strict=True)
+    if not (any(positive) and any(negative)):
         raise ValueError("all examples that weigh anything have the same label: with an intercept there is no model")
 
 
@@ -43,8 +48,8 @@ def free_coordinates(blocks: Blocks, problem: Problem) -> FreeCoordinates:
         raise ValueError(f"{position.size} features are not penalised: at most {MOST} can be")
     if problem.penalty.nonnegative and problem.penalty.free.size:
         raise ValueError("a penalty factor of 0 does not go with non-negative coefficients: give a small factor")
-    rows = np.ones((position.size, problem.examples.n), np.float32)
     inside = position[position < p]
+    rows = np.empty((inside.size, problem.examples.n), np.float32)
     if inside.size:
         parts = [part.columns for part in blocks.columns(inside)]
         singles = (part.part(k, k + 1) for part in parts for k in range(part.count))
@@ -58,8 +63,7 @@ def free_coordinates(blocks: Blocks, problem: Problem) -> FreeCoordinates:
 def restart(blocks: Blocks, free: FreeCoordinates, beta: Coefficients) -> Float64:
     """Put the blocks at β and return the margins m = Xβ, formed from the data."""
     margins = blocks.start(beta.apart_from(free.position))
-    if free.position.size:
-        margins += free.product(beta)
+    free.add_product(beta, margins)
     blocks.set_margins(margins)
     return margins
 

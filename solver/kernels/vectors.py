@@ -79,6 +79,18 @@ def curvature(working: Float64, dmargins: Float64) -> float:
 
 
 @kernel
+def hold_curvature(r: Float64, w: Float64, least: float) -> tuple[float, float, float]:
+    # w = np.maximum(w, least * abs(r)); r.sum(), abs(r).sum(), w.sum()
+    slope, scale, total = 0.0, 0.0, 0.0
+    for i in range(r.size):
+        w[i] = max(w[i], least * abs(r[i]))
+        slope += r[i]
+        scale += abs(r[i])
+        total += w[i]
+    return slope, scale, total
+
+
+@kernel
 def model_loss(start: Float64, r: Float64, w: Float64) -> float:
     # dm = (start - r) / w; (0.5 * w * dm**2 - start * dm).sum()
     total = 0.0

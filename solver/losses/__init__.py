@@ -7,7 +7,7 @@ A loss is a module with
     encode(y, s)                                 targets and weights of the examples as its kernels read them
     weights(examples)                            sᵢ
     value(margins, examples)                     L
-    residuals(margins, examples, least, working) r = −∂L/∂m and w = ∂²L/∂m², w held at least · sᵢ
+    residuals(margins, examples, least, r, w)    r = −∂L/∂m and w = ∂²L/∂m², w held at least · sᵢ
     values_along(margins, dmargins, examples, alphas, out)   L at m + αΔm for several α, in one pass
     slope_along(margins, dmargins, examples)     ∇LᵀΔβ, the derivative of L along Δm
     dual_value(margins, examples, scale)         −Σ sᵢ ℓ*(−uᵢ) at the dual point uᵢ = scale · rᵢ / sᵢ

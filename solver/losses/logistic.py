@@ -17,6 +17,8 @@ from solver.kernels.compiled import inlined, kernel
 from solver.losses.labels import signed_weights
 
 NAME, LABELS, BOUNDED, FLATTENS = "logistic", "binary", True, True
+_FURTHEST = 708.0  # exp(-708) is the smallest power that is not subnormal
+_LOG_2 = math.log(2.0)
 _STRIP = 512  # examples handled for every step size before moving on: they stay in the first-level cache
 
 
@@ -34,7 +36,7 @@ def weights(examples: Float64) -> Float64:
 @inlined
 def exp_minus(t: Any) -> Any:
     # np.exp(-t) for t >= 0; at t > 708, where doubles end, it stays at exp(-708)
-    t = t if t < 708.0 else 708.0
+    t = t if t < _FURTHEST else _FURTHEST
     k = np.floor(t * 1.4426950408889634 + 0.5)
     x = (k * 0.69314718036912381649 - t) + k * 1.90821492927058770002e-10  # ln 2 in two parts: |x| <= ln(2)/2
     s = 1.0 / 6227020800.0
@@ -56,7 +58,7 @@ def exp_minus(t: Any) -> Any:
 
 @inlined
 def log1p_unit(u: Any) -> Any:
-    # np.log1p(u) for 0 <= u <= 1, as 2 artanh(u / (2 + u)): relative accuracy holds for the smallest u
+    # np.log1p(u) for -1/2 <= u <= 1, as 2 artanh(u / (2 + u)): relative accuracy holds for the smallest u
     s = u / (2.0 + u)
     q = s * s
     t = 1.0 / 35.0
@@ -77,6 +79,14 @@ def log1p_unit(u: Any) -> Any:
     t = t * q + 1.0 / 5.0
     t = t * q + 1.0 / 3.0
     return 2.0 * (s + s * q * t)
+
+
+@inlined
+def split_power(x: Any) -> Any:
+    # k and z with x = 2**k * (1 + z) and sqrt(1/2) <= 1 + z < sqrt(2), for x > 0 that is not subnormal
+    bits = np.float64(x).view(np.int64)
+    k = (bits - np.int64(0x3FE6A09E667F3BCD)) >> np.int64(52)  # the bits of sqrt(1/2)
+    return np.float64(k), np.int64(bits - (k << np.int64(52))).view(np.float64) - 1.0
 
 
 @inlined
@@ -105,15 +115,25 @@ def value(margins: Float64, examples: Float64) -> float:
 
 
 @kernel
-def residuals(margins: Float64, examples: Float64, least: float, working: Float64) -> None:
-    # p = 1 / (1 + exp(-m)); working = s * np.stack([(y + 1) / 2 - p, np.maximum(p * (1 - p), least)])
+def residuals(margins: Float64, examples: Float64, least: float, r: Float64, w: Float64) -> None:
+    # p = 1 / (1 + exp(-m)); r = s * ((y + 1) / 2 - p); w = s * np.maximum(p * (1 - p), least)
     for i in range(margins.size):
         t = math.copysign(1.0, examples[i]) * margins[i]
         e = exp_minus(abs(t))
         q = 1.0 / (1.0 + e)
         s = abs(examples[i])
-        working[0, i] = examples[i] * ((e if t > 0.0 else 1.0) * q)
-        working[1, i] = max(s * (e * q * q), least * s)
+        r[i] = examples[i] * ((e if t > 0.0 else 1.0) * q)
+        w[i] = max(s * (e * q * q), least * s)
+
+
+@inlined
+def _value_at(margins: Float64, dmargins: Float64, examples: Float64, alpha: float) -> Any:
+    # value(m + alpha * dm, examples)
+    total = 0.0
+    for i in range(margins.size):  # from 0: a loop from elsewhere is not vectorised, as an index might be below 0
+        t = math.copysign(1.0, examples[i]) * (margins[i] + alpha * dmargins[i])
+        total += abs(examples[i]) * _log_loss(t)
+    return total
 
 
 @kernel
@@ -121,14 +141,9 @@ def values_along(margins: Float64, dmargins: Float64, examples: Float64, alphas:
     # out = [value(m + a * dm, examples) for a in alphas], in one pass over the examples
     out[:] = 0.0
     for start in range(0, margins.size, _STRIP):
-        stop = min(start + _STRIP, margins.size)
+        here = slice(start, start + _STRIP)
         for k in range(alphas.size):
-            a = alphas[k]
-            total = 0.0
-            for i in range(start, stop):
-                t = math.copysign(1.0, examples[i]) * (margins[i] + a * dmargins[i])
-                total += abs(examples[i]) * _log_loss(t)
-            out[k] += total
+            out[k] += _value_at(margins[here], dmargins[here], examples[here], alphas[k])
 
 
 @kernel
@@ -141,18 +156,28 @@ def slope_along(margins: Float64, dmargins: Float64, examples: Float64) -> float
     return total
 
 
+@inlined
+def _entropy(t: Any, scale: float, log_scale: float) -> Any:
+    # u = scale / (1 + np.exp(t)); scipy.stats.entropy([u, 1 - u]) for 0 < scale <= 1
+    a = min(abs(t), _FURTHEST)
+    e = exp_minus(a)
+    q = 1.0 / (1.0 + e)
+    u = scale * (e if t > 0.0 else 1.0) * q
+    log_u = log_scale - ((a if t > 0.0 else 0.0) + log1p_unit(e))
+    # 1 - u and its logarithm without cancellation: from u where that is small, or else from its parts.
+    rest = 1.0 - u if u <= 0.5 else (e + (1.0 - scale)) * q
+    k, z = split_power(rest)
+    log_rest = (0.0 if u <= 0.5 else k * _LOG_2) + log1p_unit(-u if u <= 0.5 else z)
+    return -u * log_u - rest * log_rest
+
+
 @kernel
 def dual_value(margins: Float64, examples: Float64, scale: float) -> float:
     # u = scale / (1 + exp(y * m)); (s * scipy.stats.entropy([u, 1 - u])).sum()
     total = 0.0
-    for i in range(margins.size):
-        t = math.copysign(1.0, examples[i]) * margins[i]
-        u = scale * _sigmoid_minus(t)
-        rest = (1.0 - scale) + scale * _sigmoid_minus(-t)  # 1 - u without cancellation
-        h = 0.0
-        if u > 0.0:
-            h -= u * math.log(u)
-        if rest > 0.0:
-            h -= rest * math.log(rest)
-        total += abs(examples[i]) * h
+    if scale > 0.0:
+        log_scale = math.log(scale)
+        for i in range(margins.size):
+            t = math.copysign(1.0, examples[i]) * margins[i]
+            total += abs(examples[i]) * _entropy(t, scale, log_scale)
     return total

@@ -69,12 +69,12 @@ def value(margins: Float64, examples: Float64) -> float:
 
 
 @kernel
-def residuals(margins: Float64, examples: Float64, least: float, working: Float64) -> None:
-    # working = s * np.stack([y * kappa, np.maximum(kappa * (kappa + t), least)])
+def residuals(margins: Float64, examples: Float64, least: float, r: Float64, w: Float64) -> None:
+    # r = s * y * kappa; w = s * np.maximum(kappa * (kappa + t), least)
     for i in range(margins.size):
         _, ratio, more = _normal(math.copysign(1.0, examples[i]) * margins[i])
-        working[0, i] = examples[i] * ratio
-        working[1, i] = abs(examples[i]) * max(ratio * more, least)
+        r[i] = examples[i] * ratio
+        w[i] = abs(examples[i]) * max(ratio * more, least)
 
 
 @kernel

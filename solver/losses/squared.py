@@ -39,11 +39,11 @@ def value(margins: Float64, examples: Float64) -> float:
 
 
 @kernel
-def residuals(margins: Float64, examples: Float64, least: float, working: Float64) -> None:
-    # working = s * np.stack([y - m, np.ones(n)]); no weight is below any `least`
+def residuals(margins: Float64, examples: Float64, least: float, r: Float64, w: Float64) -> None:
+    # r = s * (y - m); w = s; no weight is below any `least`
     for i in range(margins.size):
-        working[0, i] = examples[1, i] * (examples[0, i] - margins[i])
-        working[1, i] = examples[1, i]
+        r[i] = examples[1, i] * (examples[0, i] - margins[i])
+        w[i] = examples[1, i]
 
 
 @kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +18,11 @@ from sklearn.linear_model import LogisticRegression
 
 from pipeline import PathOptions, Watcher, fit_path
 from pipeline.placement import list_workers
+from pipeline.resident import ExampleOptions
 from pipeline.run import Run
 from solver import ConvergenceWarning, RoundRecord, Solution, SolverOptions
 from tests.damage import unsealed
-from transforms import Dataset, OutputExists, UserError, from_arrays
+from transforms import Dataset, OutputExists, UserError, from_arrays, open_dataset
 
 TIGHT = SolverOptions.paper(tol=1e-12, max_rounds=5000)
 
@@ -293,6 +295,16 @@ def test_bad_use_is_refused_before_anything_is_written(
     with pytest.raises(UserError, match=message):
         fit_path(dataset, str(tmp_path / "r"), client=client, **arguments)
     assert not (tmp_path / "r").exists()
+
+
+def test_a_process_holds_the_examples_of_an_opened_data_set_once(dataset: Dataset) -> None:
+    how = ExampleOptions(class_weights=(1.0, 2.0))
+    mine = how.examples(dataset)
+    sent = pickle.loads(pickle.dumps((how, dataset)))  # noqa: S301
+    assert sent[0].examples(sent[1]) is mine
+    assert ExampleOptions().examples(dataset) is not mine
+    again = open_dataset(dataset.url)  # it may have been written anew since
+    assert how.examples(again) is not mine
 
 
 def test_workers_are_listed_by_name(client: Client) -> None:

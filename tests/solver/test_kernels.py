@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numba as nb
@@ -34,12 +35,22 @@ def test_elementary_functions_agree_with_numpy_to_a_few_last_bits() -> None:
     assert np.abs(log1p / np.log1p(np.exp(-t)) - 1.0).max() < 2e-15
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.999, 0.5, 1e-3, 1e-12])
+def test_the_entropy_of_a_dual_point_is_exact_however_small_it_is(scale: float) -> None:
+    with localcontext(prec=340):
+        for margin in (-700.0, -50.0, -20.0, -3.0, -1e-9, 0.0, 1.0, 5.0, 30.0, 200.0, 600.0):
+            u = Decimal(scale) / (1 + Decimal(margin).exp())
+            expected = float(-u * u.ln() - (1 - u) * (1 - u).ln())
+            found = logistic.dual_value(np.array([margin]), np.ones(1), scale)
+            assert found == pytest.approx(expected, rel=1e-14, abs=1e-300)
+
+
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 50.0, 1e3, 1e12])
 def test_loss_residual_and_weights_are_right_at_any_margin(scale: float) -> None:
     rng = np.random.default_rng(0)
     m, y, s = scale * rng.normal(size=1000), rng.choice([-1.0, 1.0], 1000), rng.exponential(size=1000)
     working = np.empty((2, 1000))
-    logistic.residuals(m, s * y, 0.0, working)
+    logistic.residuals(m, s * y, 0.0, *working)
     clipped = np.clip(m, -700.0, 700.0)
     p = 1.0 / (1.0 + np.exp(-clipped))
     r = np.where(y > 0, 1.0 / (1.0 + np.exp(clipped)), -p)

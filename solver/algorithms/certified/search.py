@@ -24,7 +24,6 @@ from solver.algorithms.certified.split import Iterate, SplitRounds
 from solver.algorithms.certified.state import SearchState
 from solver.algorithms.certified.store import Store
 from solver.algorithms.certified.subspace import Subspace
-from solver.algorithms.certified.threads import Threads
 from solver.algorithms.certified.tuning import ACCURACY, ESTIMATE, ROUNDING, STEPPING_STONES, WORKING_SET
 from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Sweep
@@ -35,6 +34,7 @@ from solver.problem import Problem
 from solver.records import Log, OnRound, Solution, Stop
 from solver.start import NullModel, free_coordinates, restart, split_intercept
 from solver.stretches import Part
+from solver.threads import Threads
 
 
 def solve_path(
@@ -128,6 +128,7 @@ class CertifiedSearch:
         solved: Sequence[tuple[float, Coefficients]] = (),
         before: tuple[int, int] | None = None,
     ) -> None:
+        problem = problem.on(Threads(options.threads))
         self._blocks, self._problem, self._options = blocks, problem, options
         self._free = free_coordinates(blocks, problem)
         self._last_solutions = list(solved)  # λ and β of the last two λ, at most

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.algorithms.certified.threads import Threads
 from solver.algorithms.certified.tuning import GRAM_MATRIX, STORE
 from solver.arrays import Float64, Int64, UInt8
 from solver.columns import BITS, DENSE, VALUED, ColumnArrays, ColumnLists, Columns, read_only
 from solver.kernels import columns as kernels
 from solver.stretches import Part
+from solver.threads import Threads
 
 
 class Rows(NamedTuple):

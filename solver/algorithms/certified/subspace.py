@@ -96,8 +96,9 @@ class Subspace:
         self.f = problem.at(lam, position)
         self.slots = store.slots(position)
         self.beta = beta.on(position)
-        self._working = np.empty((2, margins.size))
-        self.r, self.w = np.empty(margins.size), np.zeros(margins.size)
+        # Made with the first expansion: the search before this one, and its vectors, are gone by then.
+        self.r, self.w = np.empty(0), np.empty(0)
+        self._residual_at: Float64 | None = None  # the margins to which r belongs
         self.g, self.h = np.empty(position.size), np.empty(position.size)
         self.objective = self.f.value(margins, self.beta)
         self.remaining = np.inf
@@ -197,6 +198,7 @@ class Subspace:
             slopes = self._slopes_at(margins)
             gap = self._gap_from(margins, slopes)
             if gap >= best:
+                self._residual_at = None
                 break
             best, self.dual_margins, g = gap, margins, slopes
         return best
@@ -206,34 +208,49 @@ class Subspace:
 
         The nearest such residual in the norm of the Hessian is that of a lasso: min ½ Σ (r − w Xd)²/w + level ‖d‖₁.
         """
-        working = np.empty((2, self.margins.size))
-        self._examples.residuals(self.dual_margins, working)
         terms = Terms(*(level * array for array in self.f.terms))
-        lasso = self._quadratic(np.zeros(self.position.size), terms, working[0], g)
-        model = Model(lasso, NEWTON.stale_weights, self._state.slow_cycles)
+        model = self._model(self.dual_margins, np.zeros(self.position.size), terms, g, NEWTON.stale_weights)
         model.descend(NEWTON.max_turns, 0.0, DUAL_POINT.projection_cycle_share)
-        chosen = np.flatnonzero(model.d)
-        return self.dual_margins + self.store.product(self.slots[chosen], model.d[chosen])
+        step = Coefficients.from_dense(model.d)
+        del model  # its vectors over the examples
+        margins = self._product(step)
+        self._examples.move(margins, 1.0, self.dual_margins)
+        return margins
 
-    def _quadratic(self, beta: Float64, terms: Terms, r: Float64, g: Float64) -> Quadratic:
-        return Quadratic(self.store, self.position, self.slots, beta, terms, r, self.w, g, self.h)
+    def _model(self, margins: Float64, beta: Float64, terms: Terms, g: Float64, stale: float) -> Model:
+        """The quadratic model with the residual of these margins, whose slopes are g, and the weights at β."""
+        self._find_residual(margins)
+        self._residual_at = None  # the model changes r in place
+        quadratic = Quadratic(self.store, self.position, self.slots, beta, terms, self.r, self.w, g, self.h)
+        return Model(quadratic, stale, self._state.slow_cycles)
+
+    def _find_residual(self, margins: Float64) -> None:
+        """Bring the residual at these margins into r."""
+        if self._residual_at is not margins:
+            self._examples.residual(margins, self.r)
+            self._residual_at = margins
+
+    def _product(self, step: Coefficients) -> Float64:
+        """Xd, positions counted over the working set."""
+        return self.store.product(self.slots[step.position], step.value)
 
     def _gap_from(self, margins: Float64, g: Float64) -> float:
         """f less the dual value at these margins, whose slopes over the working set are g."""
         return self.objective - self.f.dual_value(margins, self.f.terms.violation(g))
 
     def _slopes_at(self, margins: Float64) -> Float64:
-        working, g = np.empty((2, margins.size)), np.empty(self.position.size)
-        self._examples.residuals(margins, working)
-        self.store.slopes(self.slots, working[0], g)
+        g = np.empty(self.position.size)
+        self._find_residual(margins)
+        self.store.slopes(self.slots, self.r, g)
         return g
 
     def _expand(self) -> None:
         """The quadratic expansion of the loss at β: residual, weights, slopes and the Hessian's diagonal."""
         self._fit_unpenalised()
-        self._is_expanded = True
-        self._examples.residuals(self.margins, self._working, ROUNDING.least_weight)
-        self.r[:], self.w[:] = self._working
+        if not self.r.size:
+            self.r, self.w = np.empty(self.margins.size), np.empty(self.margins.size)
+        self._examples.residuals(self.margins, (self.r, self.w), ROUNDING.least_weight)
+        self._is_expanded, self._residual_at = True, self.margins
         self.store.sums(self.slots, self.r, self.w, self.g, self.h)
 
     def _fit_unpenalised(self) -> None:
@@ -241,7 +258,7 @@ class Subspace:
         moved = self._free.refit(self.margins)
         if moved.any():
             self.beta[self.f.terms.free] += moved
-            self.objective = self.f.value(self.margins, self.beta)
+            self.objective, self._residual_at = self.f.value(self.margins, self.beta), None
 
     def _single_coordinate_gains(self) -> float:
         """The sum of what each coordinate could gain by itself."""
@@ -260,18 +277,19 @@ class Subspace:
         """
         self.steps += 1
         state = self._state
-        quadratic = self._quadratic(self.beta, self.f.terms, self.r, self.g)
-        model = Model(quadratic, stale, state.slow_cycles)
+        model = self._model(self.margins, self.beta, self.f.terms, self.g, stale)
         least, share = (0.0, NEWTON.cycle_share_fine) if fine else (NEWTON.least_gain * allowed, NEWTON.cycle_share)
         model.descend(NEWTON.max_turns, least, share)
         state.last_cycles, state.in_model, state.used_gram = model.cycles, model.included, model.used_gram
         state.model_remaining, state.weight_error = model.remaining, model.weight_error
-        return self._move(model.d) > 0.0
+        step = model.d
+        del model  # its vectors over the examples
+        return self._move(step) > 0.0
 
     def _move(self, d: Float64) -> float:
         """Step along d as far as the line search says; returns the step size."""
         step = Coefficients.from_dense(d)
-        dmargins = self.store.product(self.slots[step.position], step.value)
+        dmargins = self._product(step)
         penalty = self.f.terms.value(self.beta)
         ray = Ray(self.f, self.margins, self.beta, penalty, Direction(step, dmargins, 0.0))
         found = line_search(ray, self.objective, _SEARCH)
@@ -281,8 +299,8 @@ class Subspace:
                 return 0.0
             found = Found(1.0, found.at_one, found.at_one, found.descent)
         vectors.move_coefficients(self.beta, found.alpha, *step)
-        vectors.move(self.margins, found.alpha, dmargins)
-        self.objective, self._is_expanded = found.objective, False
+        self._examples.move(self.margins, found.alpha, dmargins)
+        self.objective, self._is_expanded, self._residual_at = found.objective, False, None
         return found.alpha
 
 

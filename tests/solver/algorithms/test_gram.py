@@ -12,7 +12,6 @@ from scipy import sparse
 from solver import Columns, Examples
 from solver.algorithms.certified import gram
 from solver.algorithms.certified.gram import examples_needed, extend_gram, gram_for, heaviest, sample, weighted_gram
-from solver.algorithms.certified.quadratic import Model
 from solver.algorithms.certified.store import Rows, Store
 from solver.algorithms.certified.tuning import GRAM_MATRIX
 from solver.stretches import Part
@@ -260,7 +259,7 @@ def test_a_feature_of_light_examples_alone_spoils_no_step() -> None:
     margins[:2] = [-40.0, 40.0]  # both wrong, both pulling the last feature upwards
     search = subspace(store, 10, margins, examples, 0.3)
     search._expand()
-    model = Model(search._quadratic(search.beta, search.f.terms, search.r, search.g), 0.15)
+    model = search._model(search.margins, search.beta, search.f.terms, search.g, 0.15)
     model.descend(3, 0.0, 0.1)
     assert np.isfinite(model.d).all()
     assert model.d[9] > 0.0

@@ -1,4 +1,4 @@
-"""The driver's cores: work cut into parts that run side by side."""
+"""The cores of a process: work cut into parts that run side by side."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 T = TypeVar("T")
+STRIP = 1 << 18  # examples: a pass over them takes long beside handing them to a thread
 
 
 class Threads:
@@ -30,6 +31,37 @@ class Threads:
         """Cut `size` items into equal parts, one per thread, none with fewer than `worth` items."""
         parts = max(1, min(self.count, size // worth))
         return [size * k // parts for k in range(parts + 1)]
+
+    def over_strips(self, work: Callable[[int, int], T], n: int) -> list[T]:
+        """work(lo, hi) of every strip of n examples, side by side; the results in the order of the strips.
+
+        Strips depend on n alone. Sums of strips, added in this order, have the same bits for any number of threads.
+        """
+        if is_one_strip(n):
+            return [work(0, n)]
+        spans = list(pairwise(strips(n)))
+        found: dict[int, T] = {}
+        waiting = iter(enumerate(spans))
+
+        def take() -> None:
+            for k, span in waiting:
+                found[k] = work(*span)
+
+        helpers = [_pool(self.count - 1).submit(take) for _ in range(min(self.count, len(spans)) - 1)]
+        take()
+        for helper in helpers:
+            helper.result()
+        return [found[k] for k in range(len(spans))]
+
+
+def is_one_strip(n: int) -> bool:
+    return n <= STRIP
+
+
+def strips(n: int) -> list[int]:
+    """Where n examples are cut into equal strips, each of at most STRIP of them."""
+    parts = max(1, -(-n // STRIP))
+    return [n * k // parts for k in range(parts + 1)]
 
 
 @cache
