@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks.bench_scaling import slope
+from benchmarks.bench_scaling import short, slope
 from benchmarks.paper_sizes.stages import Experiment
 
 STYLES = {"fit": ("#D55E00", "o"), "convert": ("#0072B2", "s")}
@@ -45,6 +45,8 @@ def draw(name: str, rows: Sequence[int], times: dict[str, list[float]], path: Pa
         )
     axes.set(xscale="log", yscale="log", xlabel="examples", ylabel="seconds")
     axes.set_title(f"{name} (look-alike)", loc="left", fontsize=10, fontweight="bold")
+    axes.set_xticks(rows, [short(n) for n in rows])
+    axes.minorticks_off()
     axes.set_xlim(rows[0] / 1.3, rows[-1] * (rows[-1] / rows[0]) ** 0.3)  # room for the names
     axes.grid(True, color="0.92", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

@@ -43,8 +43,13 @@ class Record:
     def add_usage(self, stage: str, usage: Usage) -> None:
         """Seconds add up over the attempts at a stage; peaks are those of the worst."""
         before = Usage(**{name: self.of(stage).get(name, 0) for name in asdict(Usage())})
-        seconds = round(before.seconds + usage.seconds, 2)
-        self.note(stage, seconds=seconds, memory=max(before.memory, usage.memory), disk=max(before.disk, usage.disk))
+        self.note(
+            stage,
+            seconds=round(before.seconds + usage.seconds, 2),
+            cpu=round(before.cpu + usage.cpu, 2),
+            memory=max(before.memory, usage.memory),
+            disk=max(before.disk, usage.disk),
+        )
 
     def forget(self, stages: list[str]) -> None:
         for stage in stages:

@@ -12,16 +12,16 @@ def describe(experiment: Experiment) -> list[str]:
     """Lines of Markdown: the data, a row a stage, the fit against the paper's."""
     known = {stage: experiment.record.of(stage) for stage in STAGES if experiment.record.is_finished(stage)}
     lines = [f"**{experiment.name}**, scale {experiment.scale:g}: {_data(known)}", ""]
-    lines += ["| stage | seconds | peak memory, GB | peak disk, GB | |", "|---|---|---|---|---|"]
+    lines += ["| stage | seconds | CPU, s | peak memory, GB | peak disk, GB | |", "|---|---|---|---|---|---|"]
     for stage, facts in known.items():
         remark = {"text": _text, "convert": _convert, "fit": _fit, "evaluate": _evaluate}[stage](known)
-        numbers = f"{facts['seconds']:.1f} | {facts['memory'] / 1e9:.2f} | {facts['disk'] / 1e9:.2f}"
+        numbers = (
+            f"{facts['seconds']:.1f} | {facts['cpu']:.1f} | {facts['memory'] / 1e9:.2f} | {facts['disk'] / 1e9:.2f}"
+        )
         lines.append(f"| {stage} | {numbers} | {remark} |")
     paper = PUBLISHED[experiment.name]
-    lines.append(
-        f"| the paper | {paper.seconds:,.0f} | | | {paper.rows:,} × {paper.features:,}, {paper.nonzeros:.1e} nonzeros, "
-        f"{paper.text_gb:g} GB of text; {paper.iterations} iterations on 16 servers |"
-    )
+    size = f"{paper.rows:,} × {paper.features:,}, {paper.nonzeros:.1e} nonzeros, {paper.text_gb:g} GB of text"
+    lines.append(f"| the paper | {paper.seconds:,.0f} | | | | {size}; {paper.iterations} iterations on 16 servers |")
     return lines
 
 

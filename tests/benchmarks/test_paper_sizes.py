@@ -126,11 +126,11 @@ def test_finished_stages_are_not_done_again_and_lost_ones_are(tmp_path: Path) ->
 
 def test_attempts_at_a_stage_add_up(tmp_path: Path) -> None:
     record = Record(tmp_path, "dna", 0.5)
-    record.add_usage("fit", Usage(10.0, 300, 20))
+    record.add_usage("fit", Usage(10.0, 12.0, 300, 20))
     record = Record(tmp_path, "dna", 0.5)
     assert not record.is_finished("fit")
-    record.add_usage("fit", Usage(5.0, 200, 40))
-    assert record.of("fit") == {"seconds": 15.0, "memory": 300, "disk": 40}
+    record.add_usage("fit", Usage(5.0, 8.0, 200, 40))
+    assert record.of("fit") == {"seconds": 15.0, "cpu": 20.0, "memory": 300, "disk": 40}
     with pytest.raises(OtherData, match=r"dna at scale 0\.5"):
         Record(tmp_path, "dna", 0.25)
 
