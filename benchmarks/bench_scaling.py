@@ -119,14 +119,14 @@ def _panel(axes: Axes, name: str, x: list[int], times: Times) -> None:
             fontweight="bold" if mode == "default" else "normal",
         )
     axes.set(xscale="log", yscale="log", xlabel=AXES[name])
-    axes.set_xticks(x, [_short(value) for value in x])
+    axes.set_xticks(x, [short(value) for value in x])
     axes.minorticks_off()
     axes.set_xlim(x[0] * (x[0] / x[-1]) ** 0.05, x[-1] * (x[-1] / x[0]) ** 0.3)  # room for the names
     axes.grid(True, color="0.92", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _short(value: int) -> str:
+def short(value: int) -> str:
     for unit, letter in ((10**6, "M"), (10**3, "k")):
         if value >= unit:
             return f"{value / unit:g} {letter}"
@@ -152,7 +152,7 @@ def main(quick: bool, steps: int, repeat: int, output: Path) -> None:
         times = {mode: [one[mode] for one in each] for mode in STYLES}
         found[name] = x, times
         for mode, taken in times.items():
-            points = ", ".join(f"{_short(a)}: {b:.2f} s" for a, b in zip(x, taken, strict=True))
+            points = ", ".join(f"{short(a)}: {b:.2f} s" for a, b in zip(x, taken, strict=True))
             click.echo(f"{AXES[name]}, {mode}: slope {slope(x, taken):.2f} ({points})")
     draw(found, output)
 

@@ -20,6 +20,7 @@ from transforms.assign import order_by_bucket
 from transforms.errors import UserError
 from transforms.parser import BadSpot, Parsed, are_labels
 from transforms.schema import Check, listed, parse, record, text, whole
+from transforms.sorting import argsort
 from transforms.storage import create_file, read_ranges
 
 MAGIC = b"dglmfrg3"
@@ -92,13 +93,13 @@ def by_feature(parsed: Parsed, strategy: str, buckets: int) -> ByFeature:
     local, nnz = parsed.ids, parsed.ids.size
     largest = int(local.max(initial=0))
     found = order = np.empty(0, dtype=np.int64)
-    if largest < 8 * nnz + (1 << 16):
+    if largest < 16 * nnz + (1 << 16):  # a table by id is then no larger than a hash table of the nonzeros
         counts = np.zeros(largest + 1, dtype=np.int32)
     else:
         size = 1 << (2 * nnz).bit_length()
         found = np.empty(nnz, dtype=np.int64)
         found = found[: _compact(local, np.empty(size, np.int64), np.full(size, -1, np.int32), found)]
-        order = np.argsort(found)
+        order = argsort(found.view(np.uint64))
         counts = np.zeros(found.size, dtype=np.int32)
     _count(local, counts)
     present = int(np.count_nonzero(counts))

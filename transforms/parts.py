@@ -23,6 +23,7 @@ from numba import njit
 
 from transforms.fragments import Run
 from transforms.schema import SHA256, flag, number, optional, record, text, whole
+from transforms.sorting import argsort
 from transforms.storage import create_hashed
 
 ROW_GROUP_NNZ = 1 << 20
@@ -138,35 +139,6 @@ def _place(owner, counts, examples, values, offset, place, indices, data):  # ty
 
 
 @njit(nogil=True, cache=True)
-def _argsort(keys):  # type: ignore[no-untyped-def]
-    """np.argsort(keys, kind="stable") of uint64 keys: a radix sort that passes over digits all keys share."""
-    order, next_order = np.arange(keys.size), np.empty(keys.size, np.int64)
-    keys, next_keys = keys.copy(), np.empty_like(keys)  # moved along, as looking them up would miss the cache
-    differ = np.uint64(0)
-    for k in range(keys.size):
-        differ |= keys[k] ^ keys[0]
-    starts = np.empty(1 << 11, np.int64)
-    for digit in range(6):
-        shift = np.uint64(11 * digit)
-        if (differ >> shift) & np.uint64(0x7FF) == 0:
-            continue
-        starts[:] = 0
-        for k in range(keys.size):
-            starts[(keys[k] >> shift) & np.uint64(0x7FF)] += 1
-        total = 0
-        for k in range(starts.size):
-            starts[k], total = total, total + starts[k]
-        for k in range(keys.size):
-            bucket = (keys[k] >> shift) & np.uint64(0x7FF)
-            to = starts[bucket]
-            next_order[to], next_keys[to] = order[k], keys[k]
-            starts[bucket] = to + 1
-        order, next_order = next_order, order
-        keys, next_keys = next_keys, keys
-    return order
-
-
-@njit(nogil=True, cache=True)
 def _number_distinct(values, order, distinct, inverse):  # type: ignore[no-untyped-def]
     """distinct, inverse = np.unique(values, return_inverse=True), given the order that sorts values."""
     count = 0
@@ -212,7 +184,7 @@ def _union(sets: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, list[np.ndar
         count = _number_by_table(together, np.zeros(largest + 1, dtype=np.int32), distinct, inverse, rising)
     else:
         rising = np.arange(together.size)
-        count = _number_distinct(together, _argsort(together.view(np.uint64)), distinct, inverse)
+        count = _number_distinct(together, argsort(together.view(np.uint64)), distinct, inverse)
     owners = np.split(inverse, np.cumsum([one.size for one in sets])[:-1]) if sets else []
     return distinct[:count], rising[:count], owners
 
@@ -233,7 +205,7 @@ def merge_runs(runs: list[Run], labels: np.ndarray | None, weights: np.ndarray |
         else:
             _add_bounds(owner, run.counts, run.examples, values, labels, row_weights, run.row_offset, sums)
     bounds = np.sqrt(sums[:, 0]) if labels is None else np.maximum(sums[:, 0], sums[:, 1])
-    order = rising[_argsort(~bounds[rising].view(np.uint64))]  # bounds are >= 0, so their bits sort as they do
+    order = rising[argsort(~bounds[rising].view(np.uint64))]  # bounds are >= 0, so their bits sort as they do
     indptr = np.concatenate(([0], np.cumsum(sums[order, 2].astype(np.int64))))
     place = np.empty(features.size, dtype=np.int64)
     place[order] = indptr[:-1]
