@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-storage test-net test-lowest fuzz soak lint bench notebooks clean
+.PHONY: help demo test test-storage test-net test-soak test-lowest fuzz soak lint bench notebooks clean
 
 help:
 	@echo "make demo         run the whole pipeline on a generated data set"
 	@echo "make test         linters, types and tests"
 	@echo "make test-storage the tests on real storage servers, HDFS among them (fetches 250 MB, once; HDFS needs java)"
 	@echo "make test-net     the tests on hosts that are network namespaces, with slow and cut links (needs root and iproute2)"
+	@echo "make test-soak    a minute of make soak"
 	@echo "make test-lowest  the tests with the oldest dependencies that pyproject.toml allows"
 	@echo "make fuzz         spoiled files and texts by the thousand, in batches; COUNT=N (100000) and SEED=S (0) choose how many and which"
 	@echo "make soak         a cluster at work is disturbed, and every result compared; MINUTES=M (30) and SEED=S (0)"
@@ -51,6 +52,9 @@ test-storage: $(VENV)/storage
 # Without root, ip and tc they skip and say so.
 test-net: $(VENV)/installed
 	$(BIN)/python -m pytest -m net tests/net
+
+test-soak: $(VENV)/installed
+	$(BIN)/python -m benchmarks.soak --minutes 1 --seed 1
 
 .venv-lowest/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest

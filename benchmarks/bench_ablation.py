@@ -1,6 +1,6 @@
 """What a constant of the certified search decides: paths with it changed, beside paths with it as it is.
 
-    python -m benchmarks.bench_ablation [--data DIR] [--names splice,factors,...] [--length 10] NEWTON.turns*2 ...
+    python -m benchmarks.bench_ablation [--data DIR] [--names splice,factors,...] [--length 10] NEWTON.max_turns*2 ...
 
 A change is GROUP.constant*FACTOR, or GROUP.constant=VALUE (inf is one), of solver/algorithms/certified/tuning.py;
 several at once are joined by "+". With --subspace-memory 0 there is no store, and rounds are split by feature.
@@ -24,22 +24,12 @@ from unittest.mock import patch
 
 import click
 import numpy as np
-from scipy import sparse
 
 from benchmarks.check_estimate import KINDS
 from benchmarks.check_hard import SETS
 from benchmarks.reference import read_data
-from solver import (
-    DefaultOptions,
-    Examples,
-    Penalty,
-    Problem,
-    Solution,
-    ThreadBlocks,
-    lambda_grid,
-    null_model,
-    solve_path,
-)
+from benchmarks.two_blocks import TwoBlocks, filled_columns
+from solver import DefaultOptions
 from solver.algorithms.certified import tuning
 from solver.algorithms.certified.quadratic import Model
 from solver.algorithms.certified.subspace import Subspace
@@ -47,7 +37,6 @@ from solver.algorithms.certified.subspace import Subspace
 REAL = ("splice", "imdb", "news20", "a9a")
 SMALL = {f"small {kind}": make for kind, make in KINDS.items()}
 GENERATED = (*SETS, *SMALL)
-OPTIMUM = DefaultOptions(gap=1e-6, max_rounds=500)
 
 
 @dataclass(frozen=True)
@@ -87,28 +76,20 @@ class Counter:
 
 
 class Data:
-    """A data set in two blocks, its λ, and f at the optimum of each."""
+    """A data set in two blocks, columns by turns, and f at the optimum of each λ."""
 
     def __init__(self, X: Any, y: np.ndarray, length: int, options: DefaultOptions) -> None:
-        X = sparse.csc_matrix(X, dtype=np.float32)
-        X.sort_indices()
-        X = X[:, np.flatnonzero(np.diff(X.indptr))]
+        X = filled_columns(X)
         order = np.concatenate([np.arange(first, X.shape[1], 2) for first in range(2)])
-        examples = Examples.of(y)
-        self.blocks = ThreadBlocks.from_csc(X[:, order], examples, 2, threads=2)
-        self._problem, self._options = Problem(examples, Penalty(X.shape[1])), options
-        self._null = null_model(self.blocks, self._problem)
-        self._lambdas = lambda_grid(self._null.lambda_max, length)
-        self.optima = np.array([one.objective - one.gap for one in self._path(OPTIMUM)])
-
-    def _path(self, options: DefaultOptions) -> list[Solution]:
-        return list(solve_path(self.blocks, self._problem, self._lambdas, options, null=self._null))
+        self._both, self._options = TwoBlocks(X[:, order], y, length), options
+        self.blocks = self._both.blocks
+        self.optima = self._both.optima(gap=1e-6)
 
     def run(self) -> Counts:
         counted = Counter()
         with counted.counting():
             began = time.process_time()
-            path = self._path(self._options)
+            path = self._both.path(self._options)
             seconds = time.process_time() - began
         passes, met = sum(one.rounds for one in path), all(one.converged for one in path)
         objectives = np.array([one.objective for one in path])

@@ -20,17 +20,8 @@ from scipy import sparse
 
 from benchmarks.lookalikes import make_arrays
 from benchmarks.reference import read_data
-from solver import (
-    DefaultOptions,
-    Examples,
-    Penalty,
-    Problem,
-    Solution,
-    ThreadBlocks,
-    lambda_grid,
-    null_model,
-    solve_path,
-)
+from benchmarks.two_blocks import TwoBlocks, filled_columns
+from solver import DefaultOptions
 
 Data = tuple[sparse.csc_matrix, np.ndarray]
 TOLS = (1e-3, 1e-4, 1e-5)
@@ -94,20 +85,10 @@ KINDS: dict[str, Callable[[np.random.Generator], Data]] = {
 
 def excesses(data: Data, memory: int | None) -> np.ndarray:
     """How far the objectives are above the optima, as a share of tol: a row for each tol."""
-    X = sparse.csc_matrix(data[0], dtype=np.float32)
-    X.sort_indices()
-    X = X[:, np.flatnonzero(np.diff(X.indptr))]
-    examples = Examples.of(data[1])
-    with ThreadBlocks.from_csc(X, examples, 2, threads=2) as blocks:
-        problem = Problem(examples, Penalty(X.shape[1]))
-        null = null_model(blocks, problem)
-        lambdas = lambda_grid(null.lambda_max, LENGTH)
-
-        def path(options: DefaultOptions) -> list[Solution]:
-            return list(solve_path(blocks, problem, lambdas, options, null=null))
-
-        optima = np.array([one.objective - one.gap for one in path(DefaultOptions(gap=1e-8, max_rounds=500))])
-        rows = [path(DefaultOptions(tol=tol, subspace_memory=memory, max_rounds=1000)) for tol in TOLS]
+    both = TwoBlocks(filled_columns(data[0]), data[1], LENGTH)
+    with both.blocks:
+        optima = both.optima(gap=1e-8)
+        rows = [both.path(DefaultOptions(tol=tol, subspace_memory=memory, max_rounds=1000)) for tol in TOLS]
     found = np.array([[one.objective if one.converged else np.nan for one in row] for row in rows])
     return np.asarray((found / optima - 1.0) / np.array(TOLS)[:, None])
 

@@ -16,7 +16,8 @@ import click
 import numpy as np
 from scipy import sparse
 
-from solver import DefaultOptions, Examples, Penalty, Problem, ThreadBlocks, lambda_grid, null_model, solve_path
+from benchmarks.two_blocks import TwoBlocks
+from solver import DefaultOptions
 
 Data = tuple[sparse.csc_matrix, np.ndarray]
 
@@ -95,15 +96,12 @@ SETS: dict[str, Callable[[np.random.Generator, int], Data]] = {
 def report(name: str, k: int, length: int) -> str:
     X, y = SETS[name](np.random.default_rng(0), k)
     X.sort_indices()
-    examples = Examples.of(y)
-    with ThreadBlocks.from_csc(X, examples, 2, threads=2) as blocks:
-        problem = Problem(examples, Penalty(X.shape[1]))
-        null = null_model(blocks, problem)
-        lambdas = lambda_grid(null.lambda_max, length)
+    both = TwoBlocks(X, y, length)
+    with both.blocks:
         began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # counted below
-            path = list(solve_path(blocks, problem, lambdas, DefaultOptions(), null=null))
+            path = both.path(DefaultOptions())
         seconds = time.perf_counter() - began
     met = sum(one.converged for one in path)
     gap = max(one.gap / one.objective for one in path)

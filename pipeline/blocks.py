@@ -45,7 +45,7 @@ from transforms.liveness import (
     raise_for_silent,
     registered_workers,
 )
-from transforms.tasks import release
+from transforms.tasks import release, wait_for
 
 logger = logging.getLogger("dglmnet")
 REMEDY = "Results up to the last λ are kept: continue with --resume"
@@ -349,21 +349,20 @@ class DaskBlocks(Blocks):
 
     def _wait(self, call: Any, holders: Sequence[_Holder]) -> Any:
         """The answer of the first holder. Those behind it have not answered either, and are looked after with it."""
-        while True:
-            finished = call.done()
-            try:
-                return call.result(timeout=TURN_SECONDS)
-            except Restarted as error:
+
+        async def answer() -> Any:
+            return await call
+
+        try:
+            return wait_for(self._client, answer, lambda: self._check(holders))
+        except Restarted as error:
+            raise self._lost(holders[0]) from error
+        except (OSError, RuntimeError, KeyError) as error:
+            # An OSError of the storage is the worker's own; a worker just lost does not know its actor.
+            self._check(holders)
+            if not self._has_actor(holders[0]):
                 raise self._lost(holders[0]) from error
-            except (OSError, RuntimeError, KeyError) as error:
-                if isinstance(error, TimeoutError) and not finished:
-                    self._check(holders)
-                    continue
-                # An OSError of the storage is the worker's own; a worker just lost does not know its actor.
-                self._check(holders)
-                if not self._has_actor(holders[0]):
-                    raise self._lost(holders[0]) from error
-                raise
+            raise
 
     def _has_actor(self, holder: _Holder) -> bool:
         """Does the worker answer, and still know the actor? It is not at work: its call is done."""

@@ -24,8 +24,8 @@ from solver.losses import find_loss
 from solver.stretches import InMemory
 from transforms import Dataset, Partition
 
-# Columns times examples of a stretch. Row groups of few long columns are joined up to this, and to four columns at least:
-# kernels take four rows of a matrix at a time. Dense ones then take 16 MB, unless there are millions of examples.
+# Columns times examples of a stretch. Row groups of few long columns are joined up to this, and to four columns, as
+# kernels take four rows of a matrix at a time. Dense ones then take 16 MB, or more with millions of examples.
 STRETCH_ENTRIES = 1 << 22
 
 

@@ -182,9 +182,7 @@ class _TaskLost(Exception):
 def _result_of(client: Client, future: Future, watch: _Watch) -> Any:
     while True:
         try:
-            return _wait_for(
-                client, lambda: client.gather(future, asynchronous=True), lambda: watch.check([future.key])
-            )
+            return wait_for(client, lambda: client.gather(future, asynchronous=True), lambda: watch.check([future.key]))
         except _TryAgain:
             continue
         except concurrent.futures.CancelledError:
@@ -204,8 +202,11 @@ def _deadly(killed: KilledWorker) -> WorkerLost:
     )
 
 
-def _wait_for(client: Client, start: Callable[[], Coroutine[Any, Any, T]], check: Callable[[], None]) -> T:
-    """The result of an asynchronous call of the client, however long it takes, as long as `check` does not raise."""
+def wait_for(client: Client, start: Callable[[], Coroutine[Any, Any, T]], check: Callable[[], None]) -> T:
+    """The result of an asynchronous call of the client, however long it takes, as long as `check` does not raise.
+
+    A TimeoutError is the call's own: that a turn of waiting is over raises nothing.
+    """
     future = asyncio.run_coroutine_threadsafe(start(), client.loop.asyncio_loop)
     try:
         while not concurrent.futures.wait([future], liveness.TURN_SECONDS).done:
@@ -294,7 +295,7 @@ def share(client: Client, data: Any) -> Future:
     watch, losses = _Watch(client), 0
     while True:
         try:
-            shared: Future = _wait_for(
+            shared: Future = wait_for(
                 client,
                 lambda: client.scatter(data, hash=False, asynchronous=True),
                 lambda: watch.check([]),

@@ -20,7 +20,7 @@ import psutil
 from benchmarks.soak.cluster import SoakCluster, soak_cluster
 from benchmarks.soak.growth import Growth
 from benchmarks.soak.steps import Mismatch, Steps
-from tests.services.faulty_proxy import faulty_proxy
+from tests.services.processes import python_server
 from tests.services.s3 import make_bucket, moto_server
 
 
@@ -73,9 +73,10 @@ def _soak(steps: Steps, cluster: SoakCluster, growth: Growth, minutes: float) ->
 @contextlib.contextmanager
 def _failing_store(folder: Path, seed: int) -> Iterator[dict[str, Any]]:
     """A bucket behind a proxy that fails a quarter of the requests, and the file of its options."""
-    with moto_server() as server, faulty_proxy(server, seed=seed) as proxy:
+    proxy = ("-m", "tests.services.faulty_proxy")  # a process of its own: its threads are not the driver's
+    with moto_server() as server, python_server(*proxy, server, str(seed)) as address:
         bucket = make_bucket(server)
-        options = bucket.options | {"client_kwargs": {"endpoint_url": proxy.url}}
+        options = bucket.options | {"client_kwargs": {"endpoint_url": address}}
         (folder / "s3.json").write_text(json.dumps(options))
         yield {"url": bucket.url, "options": options, "file": f"@{folder / 's3.json'}"}
 

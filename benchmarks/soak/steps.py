@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from pipeline.commands.convert import command as convert
 from pipeline.commands.shared import errors_as_exit_codes
 from pipeline.commands.submit import command as dask_submit
 
+Rows = Sequence[tuple[Any, ...]]
 ALGORITHMS = {"default": ("--gap", "1e-4"), "paper": ("--tol", "1e-7", "--max-rounds", "500")}
 LOST = ("was lost", "does not answer", "cut off", "no worker is left", "has no workers")
 INTERRUPTED = 130
@@ -32,12 +33,16 @@ STOP_SECONDS = 4.0
 TOLERANCE = 1e-9  # relative, of objectives and metrics: vectors may be added in another order
 
 
-def _too_long(*_: object) -> None:
-    raise TimeoutError(f"it hangs: not done after {LIMIT_SECONDS:.0f} s")
-
-
 class Mismatch(Exception):
     """A result that is not the undisturbed one, or an end that is not the right one."""
+
+
+class _Hangs(BaseException):
+    """A command is not done in time. No Exception: the program takes a TimeoutError for a lost scheduler."""
+
+
+def _too_long(*_: object) -> None:
+    raise _Hangs
 
 
 class Steps:
@@ -87,16 +92,15 @@ class Steps:
         output = self._fresh("fitted")
         words = ("fit", str(self._folder / "data"), "--output", str(output), *self._fit_words(algorithm))
         self._disturbed(f"fit {algorithm}", dask_submit, words, again=("--resume",))
-        for mine, reference in zip(models(output), self._references[algorithm]["models"], strict=True):
-            self._near(f"{algorithm}: models", mine, reference, TOLERANCE if algorithm == "paper" else 1e-4)
+        tolerance = TOLERANCE if algorithm == "paper" else 1e-4
+        self._all_near(f"{algorithm}: models", models(output), self._references[algorithm]["models"], tolerance)
 
     def evaluate(self) -> None:
         algorithm = self._chance.choice(list(ALGORITHMS))
         run = self._fresh("judged")
         shutil.copytree(self._run_of(algorithm), run)
         self._disturbed("evaluate", dask_submit, ("evaluate", str(run), str(self._text)), again=())
-        for mine, reference in zip(metrics(run), self._references[algorithm]["metrics"], strict=True):
-            self._near("metrics", mine, reference, TOLERANCE)
+        self._all_near("metrics", metrics(run), self._references[algorithm]["metrics"], TOLERANCE)
 
     def predict(self) -> None:
         algorithm = self._chance.choice(list(ALGORITHMS))
@@ -191,13 +195,16 @@ class Steps:
         """A command in this process, as its entry point runs it: exit code, and what it printed."""
         printed = io.StringIO()
         signal.signal(signal.SIGALRM, _too_long)
-        signal.setitimer(signal.ITIMER_REAL, LIMIT_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_SECONDS, LIMIT_SECONDS)  # again, if its cleaning up hangs
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             try:
                 with errors_as_exit_codes(command.name or ""):
                     code = command.main([*words, "--scheduler", self._cluster.address], standalone_mode=False)
             except SystemExit as ended:
                 code = ended.code
+            except _Hangs:
+                told = printed.getvalue().strip()[-2000:]
+                raise Mismatch(f"{' '.join(words)} hangs: not done after {LIMIT_SECONDS:.0f} s: {told}") from None
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0.0)
         if code == INTERRUPTED:
@@ -214,6 +221,12 @@ class Steps:
     def _same(self, what: str, mine: Any, reference: Any) -> None:
         if mine != reference:
             raise Mismatch(f"{what}: not what it was undisturbed")
+
+    def _all_near(self, what: str, mine: Rows, reference: Rows, tolerance: float) -> None:
+        if len(mine) != len(reference):
+            raise Mismatch(f"{what}: {len(mine)} where there were {len(reference)} undisturbed")
+        for one, other in zip(mine, reference, strict=True):
+            self._near(what, one, other, tolerance)
 
     def _near(self, what: str, mine: tuple[Any, ...], reference: tuple[Any, ...], tolerance: float) -> None:
         """Numbers are near; below 1e-4, lists (features, weights) are the same and near, too."""

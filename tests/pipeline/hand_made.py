@@ -6,8 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from distributed import Client
 
@@ -63,3 +66,26 @@ class HandMade:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
+
+
+@contextmanager
+def two_workers(folder: Path, environment: dict[str, str] | None = None) -> Iterator[HandMade]:
+    """A cluster with workers a and b; the environment is the scheduler's."""
+    made = HandMade(folder, environment)
+    try:
+        made.worker("a")
+        made.worker("b")
+        yield made
+    finally:
+        made.close()
+
+
+def soon(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait until something is so; return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not so within {seconds} s")

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from distributed import Client
 
 from pipeline import PathModel, PathOptions, fit_path
+from pipeline.driver.record import DriverRecord, RunFolder
 from transforms import convert_libsvm
 
 
@@ -63,3 +64,10 @@ def beta_of(model: PathModel, k: int, p: int) -> np.ndarray:
     beta = np.zeros(p)
     beta[features - model.index_base] = weights
     return beta
+
+
+def driver_of(run: Path) -> DriverRecord:
+    """What driver.json says."""
+    record = RunFolder.of(str(run), None).read()
+    assert record is not None
+    return record

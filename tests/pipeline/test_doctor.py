@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,6 @@ from tests.services.s3 import Bucket
 
 pytestmark = pytest.mark.timeout(180)  # a hang is what the time limits guard against
 Submit = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandMade]:
-    made = HandMade(tmp_path_factory.mktemp("cluster"))
-    made.worker("a")
-    made.worker("b")
-    yield made
-    made.close()
 
 
 def examined(done: subprocess.CompletedProcess[str]) -> dict[tuple[str, str], dict[str, Any]]:

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import scipy.sparse as sp
 from distributed import Client
 
 from pipeline import PathOptions
@@ -49,11 +48,11 @@ from pipeline.driver.terminal import cancel, choose
 from pipeline.events import Event
 from pipeline.placement import Placement, WorkerInfo
 from solver import Coefficients, RoundRecord, Solution, SolverOptions
-from tests.pipeline.hand_made import HandMade
-from tests.pipeline.runs import make_rows, to_text
+from tests.pipeline.hand_made import HandMade, soon, two_workers
+from tests.pipeline.runs import driver_of, make_rows, to_text
 from tests.services.s3 import SECRET as BUCKET_SECRET
 from tests.services.s3 import Bucket
-from transforms import OutputExists, UserError, from_arrays
+from transforms import OutputExists, UserError
 
 SECRET = "not-for-the-log"
 LONG = ("--algorithm", "paper", "--tol", "1e-13", "--max-rounds", "2000")
@@ -64,21 +63,8 @@ pytestmark = pytest.mark.timeout(180)  # a hang is what these tests guard agains
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandMade]:
     """Two workers, and a scheduler that forgets events soon."""
-    made = HandMade(tmp_path_factory.mktemp("cluster"), FEW_EVENTS)
-    made.worker("a")
-    made.worker("b")
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
-    rng = np.random.default_rng(0)
-    X = sp.random_array((400, 50), density=0.3, rng=rng, format="csc", dtype=np.float32)
-    y = np.where(X @ rng.normal(size=50) + 0.1 * rng.normal(size=400) > 0, 1, -1)
-    url = str(tmp_path_factory.mktemp("data") / "dataset")
-    from_arrays(X, y, url, partitions=2)
-    return url
+    with two_workers(tmp_path_factory.mktemp("cluster"), FEW_EVENTS) as made:
+        yield made
 
 
 def command(*words: str) -> list[str]:
@@ -105,23 +91,6 @@ def start(
     return Follower(cluster.client, folder, record, future)
 
 
-def soon(what: Callable[[], Any], seconds: float = 60) -> Any:
-    """Wait until something is so; return it."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not so within {seconds} s")
-
-
-def record_of(run: Path) -> DriverRecord:
-    record = RunFolder.of(str(run), None).read()
-    assert record is not None
-    return record
-
-
 def actors(client: Client) -> list[str]:
     return [
         str(key) for keys in client.run(lambda dask_worker: list(dask_worker.state.actors)).values() for key in keys
@@ -130,7 +99,7 @@ def actors(client: Client) -> list[str]:
 
 def end(cluster: HandMade, run: Path) -> Outcome:
     """Cancel a run, and see that it leaves nothing behind."""
-    folder, record = RunFolder.of(str(run), None), record_of(run)
+    folder, record = RunFolder.of(str(run), None), driver_of(run)
     outcome = cancel(cluster.client, folder, record, Follower(cluster.client, folder, record, None))
     soon(lambda: not actors(cluster.client))
     assert not (run / "claim.json").exists()
@@ -175,7 +144,7 @@ def test_driver_on_the_cluster_gives_the_path_of_one_in_this_process(
     assert "warning: λ = " in remote.stderr
     assert remote.stderr.count("\n") == local.stderr.count("\n")
     assert "3 models" in remote.stdout
-    assert record_of(tmp_path / "remote").state == "finished"
+    assert driver_of(tmp_path / "remote").state == "finished"
     assert not (tmp_path / "local" / "driver.json").exists()
     assert not actors(cluster.client)
     assert not cluster.client.list_datasets()
@@ -202,7 +171,7 @@ def test_run_outlives_its_terminal_and_is_found_again(cluster: HandMade, dataset
     with pytest.raises(OutputExists, match=r"a run is at work on it: attach with `dask-submit attach"):
         start(cluster, dataset, run, 12)
     late = Recorder()  # the scheduler has forgotten the first events by now
-    Follower(cluster.client, folder, record_of(run), None).follow(late, seconds=0.1)
+    Follower(cluster.client, folder, driver_of(run), None).follow(late, seconds=0.1)
     assert [name for name, _ in late.calls][:4] == ["stage", "placed", "begin", "solution"]
     output, errors = attached.communicate(timeout=120)
     assert attached.returncode == 0, errors
@@ -225,7 +194,7 @@ def test_detached_pipeline_is_attached_to(cluster: HandMade, tmp_path: Path) -> 
     assert "report.html" in attached.stdout
     assert (tmp_path / "run" / "report.html").exists()
     assert "auprc" in pq.read_table(tmp_path / "run" / "path.parquet").column_names
-    assert record_of(tmp_path / "run").command == "pipeline"
+    assert driver_of(tmp_path / "run").command == "pipeline"
 
 
 def test_interrupted_script_cancels_the_run(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
@@ -239,7 +208,7 @@ def test_interrupted_script_cancels_the_run(cluster: HandMade, dataset: str, tmp
     _, errors = terminal.communicate(timeout=60)
     assert terminal.returncode == 130, errors
     assert re.search(r"error: interrupted: \d+ of 20 λ are kept in .*: continue with --resume\n$", errors)
-    assert record_of(run).state == CANCELLED
+    assert driver_of(run).state == CANCELLED
     assert not (run / "claim.json").exists()
     soon(lambda: not actors(cluster.client))
 
@@ -262,7 +231,7 @@ def test_driver_that_the_scheduler_was_told_to_forget_ends(cluster: HandMade, da
     start(cluster, dataset, run, 20).close()
     soon((run / "path.parquet").exists)
     cluster.client.unpublish_dataset(RunFolder.of(str(run), None).name)
-    soon(lambda: record_of(run).state == CANCELLED)
+    soon(lambda: driver_of(run).state == CANCELLED)
     soon(lambda: not actors(cluster.client))
 
 
@@ -284,7 +253,7 @@ def test_ctrl_c_on_a_terminal_asks_and_detaches(cluster: HandMade, dataset: str,
     finally:
         os.close(master)
     assert os.waitstatus_to_exitcode(code) == 0, seen
-    found = standing(cluster.client, record_of(run).key)
+    found = standing(cluster.client, driver_of(run).key)
     assert found is not None
     assert found.started
     assert end(cluster, run).state == CANCELLED
@@ -318,7 +287,7 @@ def test_driver_is_started_again_a_few_times_only_and_not_when_it_is_over(
     outcome = cluster.client.submit(drive, job, folder, key=key, pure=False).result()
     assert outcome.state == after
     assert re.search(message, outcome.message or "")
-    assert (record_of(tmp_path / "run").state, record_of(tmp_path / "run").starts) == (after, MOST_STARTS)
+    assert (driver_of(tmp_path / "run").state, driver_of(tmp_path / "run").starts) == (after, MOST_STARTS)
 
 
 def test_start_that_was_given_up_leaves_the_run_to_the_later_one(cluster: HandMade, tmp_path: Path) -> None:
@@ -334,7 +303,7 @@ def test_start_that_was_given_up_leaves_the_run_to_the_later_one(cluster: HandMa
     job = Job("fit", fail_after_another_started, {"folder": folder})
     record, future = submit_driver(cluster.client, job, folder, cluster.address)
     assert future.result().state == "failed"
-    later = record_of(tmp_path / "run")
+    later = driver_of(tmp_path / "run")
     assert (later.key, later.state, later.starts, later.worker) == (record.key, RUNNING, 2, "b at tcp://127.0.0.1:1")
     assert folder.name in cluster.client.list_datasets()
     assert [event["call"] for _, event in kept_events(cluster.client, topic(record.key))] == []
@@ -353,7 +322,7 @@ def test_driver_whose_scheduler_goes_is_cut_off_and_its_worker_ends(dataset: str
         worker.wait(timeout=100)
     finally:
         cluster.close()
-    record = record_of(run)
+    record = driver_of(run)
     assert record.state == CUT_OFF, record
     assert "continue with --resume" in str(record.message)
     assert not (run / "claim.json").exists()
@@ -366,6 +335,18 @@ def test_driver_whose_scheduler_goes_is_cut_off_and_its_worker_ends(dataset: str
         another.close()
     assert outcome == Outcome("finished")
     assert pq.read_table(run / "path.parquet").num_rows == 9
+
+
+def test_worker_whose_driver_has_finished_ends_after_its_scheduler(dataset: str, tmp_path: Path) -> None:
+    cluster = HandMade(tmp_path)
+    try:
+        worker = cluster.worker("a")
+        outcome = start(cluster, dataset, tmp_path / "run", 2).follow(SilentDisplay(), seconds=90)
+        cluster.processes["scheduler"].kill()
+        worker.wait(timeout=60)
+    finally:
+        cluster.close()
+    assert outcome == Outcome("finished")
 
 
 def test_status_without_a_scheduler_is_told_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

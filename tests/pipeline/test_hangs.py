@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -28,7 +27,7 @@ from pipeline.driver.terminal import DriverFailed, cancel
 from pipeline.fit import PathOptions
 from pipeline.placement import list_workers
 from solver import SolverOptions
-from tests.pipeline.hand_made import HandMade
+from tests.pipeline.hand_made import HandMade, soon
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import UserError, convert_libsvm, liveness
 from transforms.convert import as_they_finish, cluster_resources
@@ -38,15 +37,6 @@ from transforms.tasks import as_finished, attended, share
 
 pytestmark = pytest.mark.timeout(240)  # a hang is what these tests guard against
 NAMED = r"worker b at tcp://127\.0\.0\.1:\d+ does not answer \(last heard of \d+ s ago\)\. .*Restart it or end it"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandMade]:
-    made = HandMade(tmp_path_factory.mktemp("cluster"))
-    made.worker("a")
-    made.worker("b")
-    yield made
-    made.close()
 
 
 @pytest.fixture(autouse=True)
@@ -99,12 +89,6 @@ def endless(tmp_path: Path) -> Iterator[Callable[[], None]]:
 
     yield wait
     Path(path).unlink()
-
-
-def soon(what: Callable[[], Any]) -> Any:
-    while not (found := what()):
-        time.sleep(0.05)
-    return found
 
 
 def test_predict_goes_on_without_a_stopped_worker(cluster: HandMade, tmp_path: Path) -> None:

@@ -6,22 +6,20 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import scipy.sparse as sp
 
 from pipeline import PathOptions
 from pipeline.commands.fit import driver_job
 from pipeline.display import SilentDisplay
 from pipeline.driver import follow
 from pipeline.driver.follow import Follower
-from pipeline.driver.record import CANCELLED, CUT_OFF, DriverRecord, RunFolder
+from pipeline.driver.record import CANCELLED, CUT_OFF, RunFolder
 from pipeline.driver.status import read_status, status_lines
 from pipeline.driver.submission import submit_driver
 from pipeline.driver.task import Job, Outcome
@@ -29,9 +27,8 @@ from pipeline.driver.terminal import cancel
 from pipeline.events import Event
 from pipeline.stages import PipelineOptions, run_pipeline
 from solver import SolverOptions
-from tests.pipeline.hand_made import HandMade
-from tests.pipeline.runs import make_rows, to_text
-from transforms import from_arrays
+from tests.pipeline.hand_made import HandMade, soon, two_workers
+from tests.pipeline.runs import driver_of, make_rows, to_text
 
 pytestmark = pytest.mark.timeout(180)  # a hang is what these tests guard against
 LONG = SolverOptions.paper(tol=1e-13, max_rounds=2000)
@@ -40,23 +37,8 @@ LONG = SolverOptions.paper(tol=1e-13, max_rounds=2000)
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[HandMade]:
     """Two workers."""
-    made = HandMade(tmp_path)
-    try:
-        made.worker("a")
-        made.worker("b")
+    with two_workers(tmp_path) as made:
         yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
-    rng = np.random.default_rng(0)
-    X = sp.random_array((400, 50), density=0.3, rng=rng, format="csc", dtype=np.float32)
-    y = np.where(X @ rng.normal(size=50) + 0.1 * rng.normal(size=400) > 0, 1, -1)
-    url = str(tmp_path_factory.mktemp("data") / "dataset")
-    from_arrays(X, y, url, partitions=2)
-    return url
 
 
 class Told(SilentDisplay):
@@ -83,25 +65,9 @@ def fit_of(dataset: str, run: Path, length: int, **how: Any) -> Job:
     return driver_job(arguments | {"options": LONG, "resume": False, "overwrite": False} | how)
 
 
-def soon(what: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not so within {seconds} s")
-
-
-def record_of(run: Path) -> DriverRecord:
-    record = RunFolder.of(str(run), None).read()
-    assert record is not None
-    return record
-
-
 def worker_of(cluster: HandMade, run: Path) -> subprocess.Popen[bytes]:
     """The process that carries the run's driver."""
-    return cluster.processes[str(record_of(run).worker).split()[0]]
+    return cluster.processes[str(driver_of(run).worker).split()[0]]
 
 
 def end(worker: subprocess.Popen[bytes], how: int = signal.SIGKILL) -> None:
@@ -130,7 +96,7 @@ def test_driver_goes_on_at_another_worker(cluster: HandMade, dataset: str, tmp_p
     run, told = tmp_path / "run", Told()
     follower = start(cluster, fit_of(dataset, run, 7), run)
     soon((run / "path.parquet").exists)
-    victim, before = worker_of(cluster, run), record_of(run).worker
+    victim, before = worker_of(cluster, run), driver_of(run).worker
     end(victim, how)
     outcome = follower.follow(told, seconds=120)
     assert outcome == Outcome("finished")
@@ -142,7 +108,7 @@ def test_driver_goes_on_at_another_worker(cluster: HandMade, dataset: str, tmp_p
     shown = [event.solution.lambda_index for event in told.of("solution")]
     assert shown == list(range(7))[-len(shown) :], "each λ once, to the last"
     assert pq.read_table(run / "path.parquet")["index"].to_pylist() == list(range(7))
-    record = record_of(run)
+    record = driver_of(run)
     assert (record.state, record.starts) == ("finished", 2)
     assert not (run / "claim.json").exists()
     assert not cluster.client.list_datasets()
@@ -165,12 +131,12 @@ def test_driver_on_a_stopped_worker_is_moved_and_its_ghost_writes_nothing(
     ghost = worker_of(cluster, run)
     ghost.send_signal(signal.SIGSTOP)
     try:
-        soon(lambda: follower.follow(told, seconds=1.0) or record_of(run).starts == 2)
+        soon(lambda: follower.follow(told, seconds=1.0) or driver_of(run).starts == 2)
         soon(lambda: follower.follow(told, seconds=1.0) or told.of("again"))
     finally:
         ghost.send_signal(signal.SIGCONT)  # the old driver wakes up while the new one is at work
     assert follower.follow(told, seconds=120) == Outcome("finished")
-    record = record_of(run)
+    record = driver_of(run)
     assert (record.state, record.starts) == ("finished", 2)
     assert pq.read_table(run / "path.parquet")["index"].to_pylist() == list(range(12))
     soon(lambda: not any(cluster.client.run(lambda dask_worker: list(dask_worker.state.actors)).values()))
@@ -213,10 +179,10 @@ def test_driver_without_another_worker_waits_for_one_and_can_be_cancelled(
         end(cluster.processes["b"])
         soon(lambda: not cluster.client.nthreads())
         folder = RunFolder.of(str(other), None)
-        assert cancel(cluster.client, folder, record_of(other), followers[1]).state == CANCELLED
+        assert cancel(cluster.client, folder, driver_of(other), followers[1]).state == CANCELLED
         outcome = followers[0].follow(Told(), seconds=60)
     finally:
         cluster.close()
     assert outcome is not None
-    assert outcome.state == record_of(alone).state == CUT_OFF
+    assert outcome.state == driver_of(alone).state == CUT_OFF
     assert re.search(r"lost with its worker \w at tcp.*--resume", str(outcome.message))

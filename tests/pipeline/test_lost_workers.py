@@ -15,7 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from distributed import Client
+from distributed import Client, Future, wait
 
 from pipeline import L1LogisticRegressionPath, PathOptions, Watcher, fit_path
 from pipeline import blocks as pipeline_blocks
@@ -136,6 +136,41 @@ def test_stopped_worker_is_done_without_and_taken_up_again(
     back = At(lambda: None)
     assert_same(fitted(dataset, tmp_path / "back", PAPER, cluster.client, back), undisturbed["paper"])
     assert back.names == [["a", "b"]]
+
+
+def test_worker_that_stops_for_a_while_when_its_actor_is_made_is_waited_for(
+    cluster: HandMade,
+    dataset: Dataset,
+    undisturbed: dict[str, Path_],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The actor is there, but not what is to be fetched of it: that takes longer than a turn of waiting."""
+    monkeypatch.setattr(liveness, "TURN_SECONDS", 0.2)
+    cluster.worker("a")
+    ghost = cluster.worker("b")
+    gather, check = DaskBlocks._gather, DaskBlocks._check
+    checks: list[Any] = []
+
+    def stop(self: DaskBlocks, calls: Sequence[Any], holders: Any) -> list[Any]:
+        if not checks and isinstance(calls[0], Future):
+            wait(calls, timeout=60)
+            ghost.send_signal(signal.SIGSTOP)
+        return gather(self, calls, holders)
+
+    def check_and_wake(self: DaskBlocks, holders: Any) -> None:
+        checks.append(holders)
+        check(self, holders)
+        ghost.send_signal(signal.SIGCONT)
+
+    monkeypatch.setattr(DaskBlocks, "_gather", stop)
+    monkeypatch.setattr(DaskBlocks, "_check", check_and_wake)
+    watcher = At(lambda: None)
+    assert_same(fitted(dataset, tmp_path / "run", PAPER, cluster.client, watcher), undisturbed["paper"])
+    assert checks
+    assert watcher.names == [["a", "b"]]
+    assert "was lost" not in caplog.text
 
 
 def test_worker_that_joins_gets_its_share_at_the_next_lambda(

@@ -36,15 +36,6 @@ SIGNED = "X-Amz-Credential=PLANTEDid&X-Amz-Signature=plantedsignature"
 LOUD = ("--log-level", "debug", "--log-json")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandMade]:
-    made = HandMade(tmp_path_factory.mktemp("cluster"))
-    made.worker("a")
-    made.worker("b")
-    yield made
-    made.close()
-
-
 @pytest.fixture
 def options(bucket: Bucket, tmp_path: Path) -> str:
     """A file of storage options, outside the folder that is searched."""

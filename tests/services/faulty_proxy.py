@@ -52,7 +52,8 @@ class FaultyProxy:
                 return http.client.HTTPConnection(address, timeout=60)
 
         self._server = _Server(self.errors, Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.port = int(self._server.server_address[1])
+        self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self._server.serve_forever, daemon=True, name="faulty proxy").start()
 
     @property
@@ -197,3 +198,15 @@ def faulty_proxy(
         yield proxy
     finally:
         proxy.close()
+
+
+def main() -> None:
+    """python -m tests.services.faulty_proxy UPSTREAM SEED: a process of its own, until its standard input ends."""
+    with faulty_proxy(sys.argv[1], seed=int(sys.argv[2])) as proxy:
+        sys.stdout.write(f"port {proxy.port}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

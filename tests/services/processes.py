@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 # The kernel kills the server when the thread that started it ends (prctl's PR_SET_PDEATHSIG, 1). A small program asks
@@ -40,6 +42,37 @@ def stop_server(process: subprocess.Popen[bytes]) -> None:
     """End it at once, as a power cut would."""
     process.kill()
     process.wait()
+
+
+@contextmanager
+def python_server(*words: str, stderr: int | None = None) -> Iterator[str]:
+    """The address of a Python program that prints `port N` once it listens on loopback, and ends when its input does.
+
+    So it ends even if this process is killed. The server sees no credentials of the user's.
+    """
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={key: value for key, value in os.environ.items() if not key.startswith("AWS_")},
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        line = process.stdout.readline().decode()
+        found = re.fullmatch(r"port (\d+)\n", line)
+        if found is None:
+            raise ServerFailed(f"the server did not start: {line!r}")
+        yield f"http://127.0.0.1:{found[1]}"
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            stop_server(process)
+        process.stdout.close()
+    if process.returncode > 0:
+        raise ServerFailed(f"the server ended with {process.returncode}")
 
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, seconds: float = 90) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.services.processes import ServerFailed, answers, free_port, start_server, stop_server, wait_until
+from tests.services.processes import (
+    ServerFailed,
+    answers,
+    free_port,
+    python_server,
+    start_server,
+    stop_server,
+    wait_until,
+)
 
 _SERVER = """
 import sys, threading
@@ -61,30 +68,9 @@ class Bucket:
         return {name: self.fs.cat_file(f"{self.name}/{folder}/{name}") for name in self.names(folder)}
 
 
-@contextmanager
-def moto_server() -> Iterator[str]:
-    """The server's address. It ends when its standard input does, even if this process is killed."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _SERVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={key: value for key, value in os.environ.items() if not key.startswith("AWS_")},
-    )
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        line = process.stdout.readline().decode()
-        found = re.fullmatch(r"port (\d+)\n", line)
-        if found is None:
-            raise RuntimeError(f"moto's server did not start: {line!r}")
-        yield f"http://127.0.0.1:{found[1]}"
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def moto_server() -> AbstractContextManager[str]:
+    """The server's address."""
+    return python_server("-c", _SERVER, stderr=subprocess.DEVNULL)
 
 
 def find_rclone() -> str | None:
