@@ -27,13 +27,15 @@ from transforms import Dataset, Partition
 # Columns times examples of a stretch. Row groups of few long columns are joined up to this, and to four columns, as
 # kernels take four rows of a matrix at a time. Dense ones then take 16 MB, or more with millions of examples.
 STRETCH_ENTRIES = 1 << 22
+STRETCH_ONES = 64  # columns of ones, however many examples: as bits they take what one vector over the examples does
 
 
-def stretches(counts: Sequence[int], n: int) -> list[range]:
-    """The row groups of a part, of so many columns each, that become one stretch."""
+def stretches(counts: Sequence[int], n: int, *, ones: bool) -> list[range]:
+    """The row groups of a part, of so many columns each, that become one stretch. ones: is every value 1?"""
+    most = max(STRETCH_ONES if ones else 4, STRETCH_ENTRIES // n // 4 * 4)
     found, first, columns = [], 0, 0
     for group, count in enumerate(counts):
-        if columns and columns + count > max(4, STRETCH_ENTRIES // n // 4 * 4):
+        if columns and columns + count > most:
             found.append(range(first, group))
             first, columns = group, 0
         columns += count
@@ -50,9 +52,12 @@ class PartitionColumns:
     def __init__(self, partitions: Sequence[Partition], n: int) -> None:
         self._partitions, self._n = partitions, n
         groups = [partition.read_bounds() for partition in partitions]
-        self._stretches = [stretches([bounds.size for bounds in part], n) for part in groups]
-        self._ends = np.cumsum([len(part) for part in self._stretches]).tolist()
         sizes = [[bounds.size for bounds in part] for part in groups]
+        self._stretches = [
+            stretches(counts, n, ones=not partition.info.values)
+            for counts, partition in zip(sizes, partitions, strict=True)
+        ]
+        self._ends = np.cumsum([len(part) for part in self._stretches]).tolist()
         self.counts = [
             sum(part[group] for group in stretch)
             for part, joined in zip(sizes, self._stretches, strict=True)
@@ -100,7 +105,7 @@ class LoadedColumns(InMemory):
             for csc in partition.stream():
                 parts.append(Columns.from_csc(csc.indptr, csc.indices, csc.data, n))
                 bounds.append(csc.bounds)
-            joined = stretches([part.count for part in parts], n)
+            joined = stretches([part.count for part in parts], n, ones=not partition.info.values)
             found += [Columns.joined(parts[one.start : one.stop], n) for one in joined]
         super().__init__(found)
         self.bounds = np.concatenate(bounds)

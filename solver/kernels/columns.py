@@ -19,6 +19,7 @@ from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
 from solver.kernels.compiled import exact, kernel
 
 VALUED, ONES, DENSE, BITS = 0, 1, 2, 3
+STRIP_WORDS = 512  # of bits: the vectors over so many examples stay in the second-level cache
 
 
 # --- one column: a list of positions, with values or, where data is None, all ones; or a row of a matrix ------------
@@ -129,12 +130,12 @@ def _add_list(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int
 
 
 @kernel
-def _four_of(chosen: Int64, kind: UInt8, c: int, wanted: int) -> bool:
-    # (kind[chosen[c : c + 4]] == wanted).all(), four there
-    found = 0
+def _four_dense(chosen: Int64, kind: UInt8, c: int) -> bool:
+    # (kind[chosen[c : c + 4]] == DENSE).all(), four there
+    dense = 0
     for e in range(c, min(c + 4, chosen.size)):
-        found += kind[chosen[e]] == wanted
-    return found == 4
+        dense += kind[chosen[e]] == DENSE
+    return dense == 4
 
 
 @kernel
@@ -243,6 +244,54 @@ def move_by_four_bits(bits: UInt64, rows: Int64, steps: Float64, r: Float64, w: 
 
 
 @kernel
+def _bit_rows_sums(bits: UInt64, rows: Int64, r: Float64, w: Any, g: Float64, h: Any) -> None:
+    # g[:] = bits[rows] @ r; h[:] = bits[rows] @ w, unless it is None; a strip of examples for all rows before the next
+    g4, h4 = np.empty(4), np.empty(4)
+    g[:] = 0.0
+    if h is not None:
+        h[:] = 0.0
+    for k in range(0, bits.shape[1], STRIP_WORDS):
+        part, here = bits[:, k : k + STRIP_WORDS], slice(64 * k, 64 * (k + STRIP_WORDS))
+        c = 0
+        while c < rows.size:
+            width = 4 if c + 4 <= rows.size else 1
+            if h is not None:
+                if width == 4:
+                    four_bit_sums(part, rows[c : c + 4], r[here], w[here], g4, h4, None, None)
+                else:
+                    g4[0], h4[0] = bit_sums(part, rows[c], r[here], w[here], None)
+                h[c : c + width] += h4[:width]
+            elif width == 4:
+                four_bit_sums(part, rows[c : c + 4], r[here], None, g4, None, None, None)
+            else:
+                g4[0] = bit_sums(part, rows[c], r[here], None, None)[0]
+            g[c : c + width] += g4[:width]
+            c += width
+
+
+@kernel
+def _add_bit_rows(bits: UInt64, rows: Int64, d: Float64, out: Float64) -> None:
+    # out += d @ bits[rows], a strip of examples for all rows before the next
+    for k in range(0, bits.shape[1], STRIP_WORDS):
+        part, strip = bits[:, k : k + STRIP_WORDS], out[64 * k : 64 * (k + STRIP_WORDS)]
+        c = 0
+        while c + 4 <= rows.size:
+            move_by_four_bits(part, rows[c : c + 4], -d[c : c + 4], strip, None)
+            c += 4
+        while c < rows.size:
+            move_by_bits(part, rows[c], -d[c], strip, None)
+            c += 1
+
+
+@kernel
+def _end_of_bits(chosen: Int64, kind: UInt8, c: int) -> int:
+    # the end of the run of bits that begins at chosen[c]
+    while c < chosen.size and kind[chosen[c]] == BITS:
+        c += 1
+    return c
+
+
+@kernel
 def sums(
     chosen: Int64,
     kind: UInt8,
@@ -266,12 +315,11 @@ def sums(
             g[c], h[c] = _listed_sums(indices, None, lo[s], hi[s], 0, r, w)
         elif kind[s] == VALUED:
             g[c], h[c] = _listed_sums(indices, data, lo[s], hi[s], at[s] - lo[s], r, w)
-        elif _four_of(chosen, kind, c, BITS):
-            four_bit_sums(bits, at[chosen[c : c + 4]], r, w, g[c : c + 4], h[c : c + 4], None, None)
-            c += 3
         elif kind[s] == BITS:
-            g[c], h[c] = bit_sums(bits, at[s], r, w, None)
-        elif _four_of(chosen, kind, c, DENSE):
+            end = _end_of_bits(chosen, kind, c)
+            _bit_rows_sums(bits, at[chosen[c:end]], r, w, g[c:end], h[c:end])
+            c = end - 1
+        elif _four_dense(chosen, kind, c):
             four_sums(dense, at[chosen[c : c + 4]], r, w, g[c : c + 4], h[c : c + 4], None, None)
             c += 3
         else:
@@ -301,12 +349,11 @@ def slopes(
             g[c] = listed_slope(indices, None, lo[s], hi[s], 0, r)
         elif kind[s] == VALUED:
             g[c] = listed_slope(indices, data, lo[s], hi[s], at[s] - lo[s], r)
-        elif _four_of(chosen, kind, c, BITS):
-            four_bit_sums(bits, at[chosen[c : c + 4]], r, None, g[c : c + 4], None, None, None)
-            c += 3
         elif kind[s] == BITS:
-            g[c] = bit_sums(bits, at[s], r, None, None)[0]
-        elif _four_of(chosen, kind, c, DENSE):
+            end = _end_of_bits(chosen, kind, c)
+            _bit_rows_sums(bits, at[chosen[c:end]], r, None, g[c:end], None)
+            c = end - 1
+        elif _four_dense(chosen, kind, c):
             four_sums(dense, at[chosen[c : c + 4]], r, None, g[c : c + 4], None, None, None)
             c += 3
         else:
@@ -338,7 +385,7 @@ def product(
     out: Float64,
 ) -> None:
     # out += X[:, chosen] @ d; rows of a matrix four at a time, as `out` is read and written with each
-    four, four_bits = np.empty(4, np.int64), np.empty(4, np.int64)
+    four, as_bits = np.empty(4, np.int64), np.empty(chosen.size, np.int64)
     many = many_bits = 0
     for c in range(chosen.size):
         s, step = chosen[c], d[c]
@@ -349,11 +396,8 @@ def product(
         elif kind[s] == VALUED:
             _add_list(indices, data, lo[s], hi[s], at[s] - lo[s], step, out)
         elif kind[s] == BITS:
-            four_bits[many_bits] = c
+            as_bits[many_bits] = c
             many_bits += 1
-            if many_bits == 4:
-                move_by_four_bits(bits, at[chosen[four_bits]], -d[four_bits], out, None)
-                many_bits = 0
         else:
             four[many] = c
             many += 1
@@ -364,8 +408,9 @@ def product(
         step, row = d[four[q]], at[chosen[four[q]]]
         for i in range(out.size):
             out[i] += step * np.float64(dense[row, i])
-    for q in range(many_bits):
-        move_by_bits(bits, at[chosen[four_bits[q]]], -d[four_bits[q]], out, None)
+    if many_bits:
+        used = as_bits[:many_bits]
+        _add_bit_rows(bits, at[chosen[used]], d[used], out)
 
 
 # --- a Gram matrix ------------------------------------------------------------------------------------------
