@@ -30,7 +30,7 @@ from pipeline.placement import (
     place,
     share_out,
 )
-from pipeline.resident import ExampleOptions, ResidentBlocks, Restarted
+from pipeline.resident import ExampleOptions, Handed, ResidentBlocks, Restarted
 from solver import Blocks
 from solver.arrays import Coefficients, Float64, Int64
 from solver.layout import split_for
@@ -327,8 +327,12 @@ class DaskBlocks(Blocks):
 
     def _ask(self, question: Question) -> list[Any]:
         own = repeat(None) if question.each is None else split_for(question.each, self.layout)
-        arguments = [(question.name, question.shared, mine) for _, mine in zip(self._holders, own, strict=False)]
-        answers = self._call("ask", arguments)
+        handed = [Handed(question.name, question.shared, mine) for _, mine in zip(self._holders, own, strict=False)]
+        try:
+            answers = self._call("ask", [(one,) for one in handed])
+        finally:
+            for one in handed:
+                one.empty()
         for holder in self._holders:
             holder.has_answered = True
         return answers

@@ -161,6 +161,22 @@ _HELD: WeakValueDictionary[tuple[str, ExampleOptions], Examples] = WeakValueDict
 _LOADING = Lock()
 
 
+@dataclass
+class Handed:
+    """A question as it is handed to an actor: its name, what all blocks are given, and what is this worker's own.
+
+    Dask keeps the arguments of a call until Python next looks for reference cycles. In this process vectors over
+    examples would wait for that, so the question is emptied once it is answered.
+    """
+
+    name: str
+    shared: Sequence[Any]
+    own: Any
+
+    def empty(self) -> None:
+        self.shared, self.own = (), None
+
+
 class Restarted(RuntimeError):
     """The worker was restarted, and lost its part of the model."""
 
@@ -214,10 +230,11 @@ class ResidentBlocks:
         bounds = self._how.bounds(self._dataset, columns.bounds)
         return Block(columns, sum(part.info.features for part in members), self._examples, bounds)
 
-    def ask(self, token: str, name: str, shared: Sequence[Any], own: Any) -> Any:
-        """Pass a question on to the blocks (solver/blocks.py); their answers as one. own: this worker's `each`."""
+    def ask(self, token: str, question: Handed) -> Any:
+        """Pass a question on to the blocks (solver/blocks.py); their answers as one."""
         blocks = self._at_work(token)
-        return join_answers(name, list(blocks.ask(name, *shared, each=own)), blocks.layout)
+        answers = list(blocks.ask(question.name, *question.shared, each=question.own))
+        return join_answers(question.name, answers, blocks.layout)
 
     def features(self, token: str) -> Int64:
         """The ids of the features, in the order of their positions."""

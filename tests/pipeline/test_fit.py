@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +19,7 @@ from distributed import Client
 from sklearn.linear_model import LogisticRegression
 
 from pipeline import PathOptions, Watcher, fit_path
+from pipeline.blocks import DaskBlocks
 from pipeline.placement import list_workers
 from pipeline.resident import ExampleOptions
 from pipeline.run import Run
@@ -305,6 +308,21 @@ def test_a_process_holds_the_examples_of_an_opened_data_set_once(dataset: Datase
     assert ExampleOptions().examples(dataset) is not mine
     again = open_dataset(dataset.url)  # it may have been written anew since
     assert how.examples(again) is not mine
+
+
+def test_margins_of_a_question_are_let_go_with_the_next(client: Client, dataset: Dataset) -> None:
+    """Not when Python next looks for reference cycles: of millions of examples a few would fill the memory."""
+    gc.disable()
+    try:
+        with DaskBlocks(client, dataset, [[0, 1], [2, 3]], "memory") as blocks:
+            margins = np.zeros(dataset.n)
+            kept = weakref.ref(margins)
+            blocks.sweep(margins, 1.0, 0.5, 10)
+            del margins
+            blocks.sweep(np.ones(dataset.n), 1.0, 0.5, 10)
+            assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_workers_are_listed_by_name(client: Client) -> None:
