@@ -26,9 +26,9 @@ __all__ = ["BITS", "DENSE", "ONES", "VALUED", "ColumnArrays", "ColumnLists", "Co
 # one in a list (benchmarks/bench_kernel.py); from one half on it takes no more memory than position and value.
 DENSE_AT = 0.5
 
-# Shares of ones between which a column of ones is kept as bits. At 1/10 they take a third of the memory of a list and
+# Shares of ones between which a column of ones is kept as bits. At 1/8 they take a quarter of the memory of a list and
 # no more time (benchmarks/bench_kernel.py). A column of nearly all ones is dense: Gram matrices are about its mean.
-BITS_BETWEEN = (1 / 10, 0.9)
+BITS_BETWEEN = (1 / 8, 0.9)
 WORD = 64  # bits
 
 ColumnLists: TypeAlias = tuple[Int32, Float32, Float32, UInt64]

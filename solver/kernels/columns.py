@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
-from solver.kernels.compiled import exact, kernel
+from solver.kernels.compiled import exact, in_order, inlined, kernel
 
 VALUED, ONES, DENSE, BITS = 0, 1, 2, 3
 STRIP_WORDS = 512  # of bits: the vectors over so many examples stay in the second-level cache
@@ -26,14 +26,27 @@ STRIP_WORDS = 512  # of bits: the vectors over so many examples stay in the seco
 # A kernel asks for the kind in its own loop: behind one function for all kinds, short lists took twice as long.
 
 
-@kernel
+@inlined
+def _times(data: Any, k: int, value: float) -> Any:
+    # data[k] * value, or value where all are ones
+    return value if data is None else np.float64(data[k]) * value
+
+
+@in_order
 def listed_slope(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, r: Float64) -> float:
     # x @ r; the values are `shift` behind the positions
-    g = 0.0
-    for k in range(lo, hi):
-        i = np.uint32(indices[k])  # unsigned: no test for negative positions
-        g += r[i] if data is None else np.float64(data[k + shift]) * r[i]
-    return g
+    a = b = c = d = 0.0
+    k = lo
+    while k + 4 <= hi:  # positions are read unsigned: no test for negative ones
+        a += _times(data, k + shift, r[np.uint32(indices[k])])
+        b += _times(data, k + 1 + shift, r[np.uint32(indices[k + 1])])
+        c += _times(data, k + 2 + shift, r[np.uint32(indices[k + 2])])
+        d += _times(data, k + 3 + shift, r[np.uint32(indices[k + 3])])
+        k += 4
+    while k < hi:
+        a += _times(data, k + shift, r[np.uint32(indices[k])])
+        k += 1
+    return (a + b) + (c + d)
 
 
 @kernel
@@ -45,23 +58,27 @@ def dense_slope(dense: Float32, row: int, r: Float64) -> float:
     return g
 
 
-@kernel
-def _listed_sums(
-    indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, r: Float64, w: Float64
+@in_order
+def listed_sums(
+    indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, r: Float64, w: Float64, weighted: bool | None
 ) -> tuple[float, float]:
-    # x @ r, (w * x**2).sum()
-    g = 0.0
-    h = 0.0
-    for k in range(lo, hi):
+    # x @ r, or x @ (w * r) unless `weighted` is None; (w * x**2).sum()
+    g = h = g2 = h2 = 0.0
+    k = lo
+    while k + 2 <= hi:
+        i, j = np.uint32(indices[k]), np.uint32(indices[k + 1])
+        v, v2 = _times(data, k + shift, w[i]), _times(data, k + 1 + shift, w[j])
+        g += _times(data, k + shift, r[i]) if weighted is None else v * r[i]
+        g2 += _times(data, k + 1 + shift, r[j]) if weighted is None else v2 * r[j]
+        h += _times(data, k + shift, v)
+        h2 += _times(data, k + 1 + shift, v2)
+        k += 2
+    if k < hi:
         i = np.uint32(indices[k])
-        if data is None:
-            g += r[i]
-            h += w[i]
-        else:
-            x = np.float64(data[k + shift])
-            g += x * r[i]
-            h += x * x * w[i]
-    return g, h
+        v = _times(data, k + shift, w[i])
+        g += _times(data, k + shift, r[i]) if weighted is None else v * r[i]
+        h += _times(data, k + shift, v)
+    return g + g2, h + h2
 
 
 @kernel
@@ -312,9 +329,9 @@ def sums(
     while c < chosen.size:
         s = np.uint64(chosen[c])
         if kind[s] == ONES:
-            g[c], h[c] = _listed_sums(indices, None, lo[s], hi[s], 0, r, w)
+            g[c], h[c] = listed_sums(indices, None, lo[s], hi[s], 0, r, w, None)
         elif kind[s] == VALUED:
-            g[c], h[c] = _listed_sums(indices, data, lo[s], hi[s], at[s] - lo[s], r, w)
+            g[c], h[c] = listed_sums(indices, data, lo[s], hi[s], at[s] - lo[s], r, w, None)
         elif kind[s] == BITS:
             end = _end_of_bits(chosen, kind, c)
             _bit_rows_sums(bits, at[chosen[c:end]], r, w, g[c:end], h[c:end])

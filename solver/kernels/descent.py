@@ -23,6 +23,7 @@ from solver.kernels.columns import (
     four_bit_sums,
     four_sums,
     listed_slope,
+    listed_sums,
     move_by_bits,
     move_by_four_bits,
     move_by_list,
@@ -46,30 +47,10 @@ def _less_mean(g: float, h: float, s: float, offset: Float64) -> tuple[float, fl
 
 
 @inlined
-def _sums(
-    indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, q: Float64, w: Float64
-) -> tuple[float, float]:
-    # (w * x * q).sum(), (w * x**2).sum(); the values of the column are `shift` behind its positions
-    g = 0.0
-    h = 0.0
-    for k in range(lo, hi):
-        i = np.uint32(indices[k])  # unsigned: no test for negative positions
-        if data is None:
-            g += w[i] * q[i]
-            h += w[i]
-        else:
-            x = np.float64(data[k + shift])
-            v = x * w[i]
-            g += v * q[i]
-            h += v * x
-    return g, h
-
-
-@inlined
 def _step(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, d: float, q: Float64) -> None:
     # q -= x * d
     for k in range(lo, hi):
-        q[np.uint32(indices[k])] -= d if data is None else d * data[k + shift]
+        q[np.uint32(indices[k])] -= d if data is None else d * data[k + shift]  # unsigned: no test for negative ones
 
 
 @kernel
@@ -96,7 +77,7 @@ def _listed_cycle(
     # `cycle` over columns first:last
     for j in range(first, last):
         shift = at[j] - lo[j]
-        g, h = _sums(indices, data, lo[j], hi[j], shift, q, w)
+        g, h = listed_sums(indices, data, lo[j], hi[j], shift, q, w, True)
         if offset is not None:
             s = h if data is None else listed_slope(indices, data, lo[j], hi[j], shift, w)
             g, h = _less_mean(g, h, s, offset)

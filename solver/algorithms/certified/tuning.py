@@ -280,9 +280,9 @@ class StoreTuning:
     entries_per_thread: int = 100_000
     # Values of a dense column that cost as much as one entry of a sparse one. Not measured by itself.
     dense_values_per_entry: int = 4
-    # Bits of a column that cost as much as one entry of a sparse one. Measured: 0.09 ns a bit, four columns at a time
-    # (benchmarks/bench_kernel.py), where an entry takes 1 to 2 ns.
-    bits_per_entry: int = 16
+    # Bits of a column that cost as much as one entry of a sparse one. Measured: 0.09 ns a bit, four columns at a time,
+    # where an entry takes 0.4 to 0.8 ns (benchmarks/bench_kernel.py).
+    bits_per_entry: int = 8
     # Most threads that a stored state may ask for: it is read from a file, and no machine has as many.
     max_threads: int = 4096
 
