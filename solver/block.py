@@ -253,8 +253,7 @@ class Block:
         self._own_margins()
         self._make_room()
         terms = self._terms_at(lam)
-        # On this thread alone: the other blocks of the process are at work on theirs.
-        self._examples.loss.residuals(self._margins, self._examples.encoded, 0.0, *self._working)
+        self._residual()
         vectors.begin_cycle(self._working, self._paired, self._dmargins, self._examples.least_curvature)
         count, apart = 0, False
         following = np.array([0.0, float(self._working[1].sum()) or 1.0]) if intercept else None
@@ -290,7 +289,7 @@ class Block:
         """
         self._apply(step)
         terms = self._terms_at(lam)
-        at = self._at.expand(self._examples)
+        r = self._residual()
         worst, ridged = Violation(0.0, 0.0), terms.is_ridged
 
         def level() -> float:
@@ -299,7 +298,7 @@ class Block:
         chosen = (k for k in range(len(self._source.counts)) if self._prefix.length(k, level()))
         for k, columns in self._read(chosen):
             slopes = np.empty(self._prefix.length(k, level()))
-            columns.part(0, slopes.size).slopes(at.r, slopes)
+            columns.part(0, slopes.size).slopes(r, slopes)
             first = int(self._prefix.starts[k])
             worst = Violation.joined([worst, terms.between(first, first + slopes.size).violation(slopes)])
         return worst
@@ -510,6 +509,15 @@ class Block:
         """Copy the margins given: the block moves its own by each step, and the giver moves the others."""
         if not self._owns_margins:
             self._at, self._owns_margins = Point(self._margins.copy()), True
+
+    def _residual(self) -> Float64:
+        """r at the margins, with w in the block's own vectors where it has them, or else shared with other blocks."""
+        if self._working.size == 0:
+            return self._at.expand(self._examples).r
+        # On this thread alone: other blocks of the process are at work on theirs.
+        self._examples.loss.residuals(self._margins, self._examples.encoded, 0.0, *self._working)
+        own: Float64 = self._working[0]
+        return own
 
     def _make_room(self) -> None:
         """The vectors that cycles need and sweeps do without."""

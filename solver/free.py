@@ -7,8 +7,8 @@ dual point must have xⱼᵀr = 0 for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from solver.kernels import vectors
 from solver.problem import Problem
 
 T = TypeVar("T")
+Sums: TypeAlias = tuple[Float64, Float64, Float64]
+"""Xᵀr, |X|ᵀ|r| and XᵀWX over some examples."""
 STEPS = 100  # of Newton's method
 HALVINGS = 40  # of one step
 EXACT = 1e-12  # of Σ|x r|: a sum xᵀr below this is rounding
@@ -26,6 +28,7 @@ ROUNDING = 1e-12  # of f: a smaller change is not seen, nor one below what a sum
 SLOWER = 0.5  # slopes that shrink by less than this factor, where f shows no change, are rounding
 FLAT = 1e-12  # of the largest eigenvalue: directions of less curvature are left alone
 MOST = 1000  # unpenalised features
+PIECE = 1 << 22  # values of columns that are multiplied at a time
 
 
 class NoMinimum(ValueError):
@@ -101,51 +104,59 @@ class FreeCoordinates:
 
     def _expand(self, margins: Float64, moved: Float64) -> tuple[Float64, float, Float64]:
         """With the coefficients moved by so much: Xᵀr, its largest share of Σ|x r|, and XᵀWX."""
-        parts = self._strips(lambda lo, hi: self._sums(self._moved(margins, moved, lo, hi), lo, hi))
-        slopes, scale, H = parts[0]
-        for part in parts[1:]:
-            slopes, scale, H = slopes + part[0], scale + part[1], H + part[2]
+        slopes, scale, H = _added(self._strips(lambda lo, hi: self._sums(margins, moved, lo, hi)))
         return slopes, _largest_share(slopes, scale), H
 
-    def _sums(self, margins: Float64, lo: int, hi: int) -> tuple[Float64, Float64, Float64]:
-        """Of one strip, at its margins: Xᵀr, |X|ᵀ|r| and XᵀWX."""
-        r, w = np.empty(hi - lo), np.empty(hi - lo)
-        self._examples.loss.residuals(margins, self._examples.between(lo, hi), 1e-300, r, w)
+    def _sums(self, margins: Float64, moved: Float64, lo: int, hi: int) -> Sums:
+        """Of one strip."""
+        there, r, w = np.empty((3, hi - lo))
+        self._move_strip(margins, moved, lo, hi, there)
+        self._examples.loss.residuals(there, self._examples.between(lo, hi), 1e-300, r, w)
         # Or steps from margins far out would be without measure.
-        sums = vectors.hold_curvature(r, w, self._examples.least_curvature)
+        slope, scale, curvature = vectors.hold_curvature(r, w, self._examples.least_curvature)
         if not len(self._rows):
-            return np.array(sums[:1]), np.array(sums[1:2]), np.array([sums[2:]])
-        X = np.ones((self.position.size, hi - lo))
-        X[: len(self._rows)] = self._rows[:, lo:hi]
+            return np.array([slope]), np.array([scale]), np.array([[curvature]])
+        size = max(1, PIECE // self.position.size)
+        pieces = [slice(k, min(k + size, hi - lo)) for k in range(0, hi - lo, size)]
+        return _added([self._products(r[here], w[here], lo + here.start) for here in pieces])
+
+    def _products(self, r: Float64, w: Float64, lo: int) -> Sums:
+        """Of the examples from lo on, as many as r has."""
+        X = np.ones((self.position.size, r.size))
+        X[: len(self._rows)] = self._rows[:, lo : lo + r.size]
         return X @ r, np.abs(X) @ np.abs(r), (X * w) @ X.T
 
     def _value(self, margins: Float64, moved: Float64) -> float:
         """The loss with the coefficients moved by so much."""
 
         def part(lo: int, hi: int) -> float:
-            there = self._moved(margins, moved, lo, hi)
+            there = np.empty(hi - lo)
+            self._move_strip(margins, moved, lo, hi, there)
             return float(self._examples.loss.value(there, self._examples.between(lo, hi)))
 
         return sum(self._strips(part))
 
     def _move(self, margins: Float64, moved: Float64) -> None:
         """Move the margins as the coefficients moved."""
-
-        def move(lo: int, hi: int) -> None:
-            margins[lo:hi] = self._moved(margins, moved, lo, hi)
-
         if moved.any():
-            self._strips(move)
+            self._strips(lambda lo, hi: self._move_strip(margins, moved, lo, hi, margins[lo:hi]))
 
-    def _moved(self, margins: Float64, moved: Float64, lo: int, hi: int) -> Float64:
-        """The margins of a strip, where they are once the coefficients have moved."""
-        there: Float64 = margins[lo:hi] + (moved[-1] if self._intercept else 0.0)
+    def _move_strip(self, margins: Float64, moved: Float64, lo: int, hi: int, out: Float64) -> None:
+        """out = the margins of a strip, where they are once the coefficients have moved."""
+        np.add(margins[lo:hi], moved[-1] if self._intercept else 0.0, out=out)
         for row, weight in zip(self._rows, moved, strict=False):
-            there += weight * row[lo:hi].astype(np.float64)
-        return there
+            out += weight * row[lo:hi].astype(np.float64)
 
     def _strips(self, work: Callable[[int, int], T]) -> list[T]:
         return self._examples.threads.over_strips(work, self._examples.n)
+
+
+def _added(parts: Sequence[Sums]) -> Sums:
+    """Their sum, in their order."""
+    slopes, scale, H = parts[0]
+    for part in parts[1:]:
+        slopes, scale, H = slopes + part[0], scale + part[1], H + part[2]
+    return slopes, scale, H
 
 
 def _largest_share(slopes: Float64, scale: Float64) -> float:

@@ -26,6 +26,7 @@ from solver import (
     null_model,
     solve_path,
 )
+from solver import free as free_module
 from solver import threads as threads_module
 from solver.free import FreeCoordinates
 from solver.point import Point
@@ -104,6 +105,7 @@ def test_unpenalised_coordinates_are_fitted_strip_by_strip(
     found = []
     for length, threads in ((STRIP, 2), (LENGTH, 1), (LENGTH, 3)):
         monkeypatch.setattr(threads_module, "STRIP", length)
+        monkeypatch.setattr(free_module, "PIECE", length)  # several of them to a strip where there are several columns
         examples, margins, _ = drawn(loss, threads)
         problem = Problem(examples, penalty, intercept)
         found.append((FreeCoordinates(problem, problem.free, rows).refit(margins), margins))
