@@ -301,12 +301,11 @@ def read_runs(fs: Any, fragments: Sequence[Fragment], offsets: Sequence[int], sp
     stops: list[int] = []
     for fragment, offset, at, raw in zip(fragments, offsets, ats, directories, strict=True):
         directory = np.frombuffer(raw, dtype=DIRECTORY)
-        for first, stop in (spans - low).tolist():
-            (f0, n0), (f1, n1) = directory[first].tolist(), directory[stop].tolist()
-            if not (f0 <= f1 <= int(fragment.header["features"]) and n0 <= n1 <= fragment.nnz):
-                raise _damaged(fragment)
-            if f0 == f1:
-                continue
+        begin, end = directory[spans[:, 0] - low], directory[spans[:, 1] - low]
+        if not _are_sound(fragment, begin, end):
+            raise _damaged(fragment)
+        held = begin["features"] < end["features"]  # of many buckets a block has no feature
+        for (f0, n0), (f1, n1) in zip(begin[held].tolist(), end[held].tolist(), strict=True):
             example, value = int(fragment.header["example_bytes"]), int(fragment.header["value_bytes"])
             wanted.append((fragment, offset, f1 - f0, n1 - n0))
             for section, size, a, b in (
@@ -336,6 +335,14 @@ def read_runs(fs: Any, fragments: Sequence[Fragment], offsets: Sequence[int], sp
             raise _damaged(fragment)
         runs.append(run)
     return runs
+
+
+def _are_sound(fragment: Fragment, begin: np.ndarray, end: np.ndarray) -> bool:
+    """Do these entries of its directory lie within the fragment, each end at or behind its begin?"""
+    return all(
+        bool((begin[name] <= end[name]).all() and (end[name] <= int(fragment.header[name])).all())
+        for name in ("features", "nnz")
+    )
 
 
 def _is_within(run: Run, rows: int) -> bool:
