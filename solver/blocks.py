@@ -151,10 +151,9 @@ class ThreadBlocks(Blocks):
         if not 1 <= blocks <= p:
             raise ValueError(f"blocks must lie in 1..{p}, the number of features, got {blocks}")
         cuts = np.linspace(0, p, blocks + 1).astype(int)
-        made = []
-        for lo, hi in pairwise(cuts.tolist()):
-            columns = Columns.from_csc(X.indptr[lo : hi + 1], X.indices, X.data, examples.n)
-            made.append(Block([columns], hi - lo, examples))
+        # One set of arrays for all blocks: wherever they are cut, a search finds the same columns side by side.
+        columns = Columns.from_csc(X.indptr, X.indices, X.data, examples.n)
+        made = [Block([columns.part(lo, hi)], hi - lo, examples) for lo, hi in pairwise(cuts.tolist())]
         return cls(made, threads)
 
     @property

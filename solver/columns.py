@@ -220,7 +220,8 @@ class Columns:
         for row, j in enumerate(np.flatnonzero(is_bits)):
             kernels.set_bits(self.indices[self.lo[j] : self.hi[j]], bits[row])
         listed = self.kind < DENSE
-        kept, first, last = np.repeat(listed, sizes), int(self.lo[0]), int(self.hi[-1])
+        first, last = int(self.lo[0]), int(self.hi[-1])
+        kept = np.repeat(listed, sizes) if listed.any() else np.empty(0, np.int64)
         hi = np.cumsum(np.where(listed, sizes, 0))
         lo = hi - np.where(listed, sizes, 0)
         at = np.select([is_dense, is_bits], [np.cumsum(is_dense) - 1, np.cumsum(is_bits) - 1], lo)

@@ -46,8 +46,8 @@ class Stretches(Protocol):
 ColumnSource: TypeAlias = Iterable[Columns]
 """Gives the same Columns in the same order each time it is iterated over. `Stretches` spare reading.
 
-To get the same bits from memory as from a stream, give the same stretches: dense columns are taken four at a time,
-counted from the beginning of a run of them within a stretch.
+To get the same bits from memory as from a stream, give the same stretches: dense columns, and those of bits, are taken
+four at a time, counted from the beginning of a run of them within a stretch.
 """
 
 

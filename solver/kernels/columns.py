@@ -557,8 +557,13 @@ def spread(indices: Int32, data: Float32, valued: bool, out: Float32) -> None:
 
 @exact
 def set_bits(indices: Int32, out: UInt64) -> None:
-    # out has the bits of these positions set, and no others
+    # out has the bits of these positions, which rise, set, and no others
     out[:] = 0
-    for k in range(indices.size):
-        i = np.uint64(indices[k])
-        out[i >> np.uint64(6)] |= np.uint64(1) << (i & np.uint64(63))
+    k = 0
+    while k < indices.size:
+        at = indices[k] >> 6
+        word = np.uint64(0)
+        while k < indices.size and indices[k] >> 6 == at:
+            word |= np.uint64(1) << np.uint64(indices[k] & 63)
+            k += 1
+        out[at] = word

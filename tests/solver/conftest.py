@@ -32,19 +32,23 @@ def _one_hot(rng: np.random.Generator) -> Float:
     return (letters[:, :, None] == np.arange(4)).reshape(250, 40).astype(float)
 
 
+def _words(rng: np.random.Generator) -> Float:
+    return (rng.random((300, 60)) < 0.06).astype(float)
+
+
 def _dense(rng: np.random.Generator) -> Float:
     return rng.normal(size=(150, 30)) @ np.diag(np.geomspace(0.5, 2.0, 30))
 
 
 def _mixed(rng: np.random.Generator) -> Float:
-    """All three kinds of column, in turn."""
+    """Dense columns, valued ones and ones, as lists or bits, in turn."""
     X = rng.normal(size=(120, 27))
     X[:, 1::3] *= rng.random((120, 9)) < 0.2
     X[:, 2::3] = rng.random((120, 9)) < 0.15
     return X
 
 
-_SHAPES = {f.__name__[1:]: f for f in (_tall, _wide, _sparse, _one_hot, _dense, _mixed)}
+_SHAPES = {f.__name__[1:]: f for f in (_tall, _wide, _sparse, _one_hot, _words, _dense, _mixed)}
 
 
 @pytest.fixture(scope="session")

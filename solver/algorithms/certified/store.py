@@ -164,8 +164,8 @@ class Store:
 
     def _shelf_for(self, part: Part) -> int:
         """The number of the shelf for columns of this stretch; of these very arrays, if they are viewed."""
-        arrays = part.columns.lists if part.columns.is_view else ()
-        name = (part.first, *(id(array) for array in arrays))  # the shelf keeps them
+        lists = part.columns.lists  # the shelf keeps them
+        name = tuple(id(array) for array in lists) if part.columns.is_view else (part.first,)
         if name not in self._numbers:
             self._numbers[name] = len(self._shelves)
             self._shelves.append(_Shelf(part.first, part.columns))
