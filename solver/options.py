@@ -107,7 +107,8 @@ class DefaultOptions:
     tol: the estimated relative suboptimality at which a λ is done.
     max_gap: the relative duality gap must be below this as well.
     gap: a strict certificate instead: done only when the relative duality gap itself is at most this.
-    subspace_memory: bytes that the driver's store of columns may take; None means a quarter of the memory available.
+    subspace_memory: bytes that the driver's store of columns may take; None means a quarter of the memory available, or
+    no limit if the blocks' own columns are in this process.
     max_rounds: passes over the data for one λ, at the most; the first λ has one more, to begin with.
     threads: of the driver's search; None means all cores that it may use.
     """
@@ -118,7 +119,7 @@ class DefaultOptions:
     subspace_memory: int | None = option(
         None,
         "The driver's memory for the columns of the active set; matrices of them take as much again, up to 0.4 GB. "
-        "Without it, a quarter of what is free.",
+        "Without it, a quarter of what is free; columns in this process are not copied and have no limit.",
         metavar="SIZE",
         unit="bytes",
     )

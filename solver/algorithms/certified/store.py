@@ -109,6 +109,7 @@ class Store:
         self._lo: Int64 = np.empty(0, np.int64)
         self._hi: Int64 = np.empty(0, np.int64)
         self._at: Int64 = np.empty(0, np.int64)
+        self._ranges: tuple[UInt8, Int64, Int64, Int64] = read_only(self._kind, self._lo, self._hi, self._at)
         self._shelf: Int64 = np.empty(0, np.int64)  # of each slot
         self._shelves: list[_Shelf] = []
         self._numbers: dict[tuple[int, ...], int] = {}  # of shelves
@@ -122,11 +123,10 @@ class Store:
     def runs(self, slots: Int64) -> Iterator[Run]:
         """The slots in their order, cut where the shelf changes."""
         shelf = self._shelf[slots]
-        ranges = read_only(self._kind, self._lo, self._hi, self._at)
         cuts = [0, *(np.flatnonzero(np.diff(shelf)) + 1).tolist(), slots.size]
         for lo, hi in pairwise(cuts):
             if lo < hi:
-                yield Run(slots[lo:hi], slice(lo, hi), (*ranges, *self._shelves[shelf[lo]].arrays))
+                yield Run(slots[lo:hi], slice(lo, hi), (*self._ranges, *self._shelves[shelf[lo]].arrays))
 
     def slots(self, position: Int64) -> Int64:
         """The slots of these features, which must all be in the store."""
@@ -160,6 +160,7 @@ class Store:
         self._hi = np.concatenate((self._hi, *(columns.hi for columns in placed)))
         self._at = np.concatenate((self._at, *(columns.at for columns in placed)))
         self._shelf = np.concatenate((self._shelf, np.repeat(np.array(shelves, np.int64), [c.count for c in placed])))
+        self._ranges = read_only(self._kind, self._lo, self._hi, self._at)
         self.nbytes += sum(int(columns.sizes().sum()) for columns in placed)
 
     def _shelf_for(self, part: Part) -> int:
