@@ -16,11 +16,14 @@ ALLOWED = {"rss": 60e6, "threads": 6.0, "files": 12.0}
 UNITS = {"rss": (1e-6, "MB"), "threads": (1.0, "threads"), "files": (1.0, "files")}
 
 
+Started = tuple[str, int, float]  # a process: its name, its id, and when it began, as ids are used again
+
+
 @dataclass
 class Growth:
     """Samples by process: (seconds, memory, threads, file descriptors)."""
 
-    samples: dict[str, list[tuple[float, float, float, float]]] = field(default_factory=dict)
+    samples: dict[Started, list[tuple[float, float, float, float]]] = field(default_factory=dict)
 
     def sample(self, processes: dict[str, psutil.Process]) -> None:
         for name, process in processes.items():
@@ -29,17 +32,17 @@ class Growth:
                     row = (time.monotonic(), process.memory_info().rss, process.num_threads(), process.num_fds())
             except psutil.NoSuchProcess:
                 continue
-            self.samples.setdefault(f"{name} ({process.pid})", []).append(row)
+            self.samples.setdefault((name, process.pid, process.create_time()), []).append(row)
 
     def report(self) -> tuple[list[str], bool]:
         """A line for each process that lived long enough, and whether all of these stayed flat."""
-        judged = {name: rows for name, rows in self.samples.items() if rows[-1][0] - rows[0][0] >= 60 * LEAST_MINUTES}
+        judged = {one: rows for one, rows in self.samples.items() if rows[-1][0] - rows[0][0] >= 60 * LEAST_MINUTES}
         if not judged:
             return [f"no process was seen for {LEAST_MINUTES:.0f} minutes: growth is not judged"], True
         lines, flat = [], True
-        for name, rows in judged.items():
+        for (name, pid, _), rows in judged.items():
             words, grows = _judge(np.array(rows)[int(WARM * len(rows)) :])
-            lines.append(f"{name}: {', '.join(words)}; {len(rows)} samples")
+            lines.append(f"{name} ({pid}): {', '.join(words)}; {len(rows)} samples")
             flat = flat and not grows
         return lines, flat
 

@@ -22,7 +22,7 @@ from transforms import convert_libsvm
 def _judge(threads: Callable[[float], float], *, minutes: int = 30, memory: float = 0.0) -> tuple[list[str], bool]:
     """What is said of a driver with so many threads, and so many more bytes, at each minute; ten samples a minute."""
     times = [k / 10 for k in range(10 * minutes + 1)]
-    return Growth({"driver (1)": [(60 * t, 300e6 + memory * t, threads(t), 20) for t in times]}).report()
+    return Growth({("driver", 1, 0.0): [(60 * t, 300e6 + memory * t, threads(t), 20) for t in times]}).report()
 
 
 @pytest.mark.parametrize("leak", [{"threads": lambda t: 10 + t}, {"threads": lambda t: 10, "memory": 10e6}])
