@@ -29,10 +29,11 @@ class Growth:
         for name, process in processes.items():
             try:
                 with process.oneshot():
+                    started = (name, process.pid, process.create_time())
                     row = (time.monotonic(), process.memory_info().rss, process.num_threads(), process.num_fds())
             except psutil.NoSuchProcess:
                 continue
-            self.samples.setdefault((name, process.pid, process.create_time()), []).append(row)
+            self.samples.setdefault(started, []).append(row)
 
     def report(self) -> tuple[list[str], bool]:
         """A line for each process that lived long enough, and whether all of these stayed flat."""
