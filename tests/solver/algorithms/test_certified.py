@@ -361,6 +361,35 @@ def test_the_estimate_is_safe_beyond_the_budget_too(shape: str, seed: int) -> No
     within(found, best(X, examples, 12))
 
 
+def many_examples(kind: str, rng: np.random.Generator) -> Any:
+    """50,000 × 60: features that few examples have, features that go together, columns far from zero."""
+    n, p = 50_000, 60
+    if kind == "rare":
+        return (rng.random((n, p)) < np.geomspace(1e-3, 0.5, p)).astype(float)
+    shared = rng.normal(size=(n, 4)) @ rng.normal(size=(4, p)) + 0.5 * rng.normal(size=(n, p))
+    return (shared > 0.7).astype(float) if kind == "alike" else shared + 3.0
+
+
+@pytest.mark.parametrize("kind", ["rare", "alike", "far"])
+def test_gram_matrices_of_a_sample_do_not_change_what_is_reached(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    X = many_examples(kind, rng)
+    margins = X @ np.where(rng.random(60) < 0.3, rng.normal(size=60), 0.0)
+    examples = Examples.of(np.where(rng.random(50_000) < 1.0 / (1.0 + np.exp(margins.mean() - margins)), 1, -1))
+    drawn, draw = list[float](), gram.sample
+
+    def watched(w: Any, size: float) -> Any:
+        drawn.append(size)
+        return draw(w, size)
+
+    monkeypatch.setattr(gram, "sample", watched)
+    monkeypatch.setattr(gram, "GRAM_MATRIX", replace(GRAM_MATRIX, always_fresh=0))
+    found = path(X, examples, length=8)
+    assert drawn
+    assert max(drawn) <= 50_000 / 2
+    within(found, best(X, examples, 8))
+
+
 @pytest.mark.parametrize("take", [Columns.select, Columns.view], ids=["copied", "viewed"])
 def test_columns_leave_the_store_when_others_need_the_room(
     make: Callable[..., Any], take: Callable[..., Columns]
