@@ -41,7 +41,7 @@ def _compile(**how: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 kernel = _compile(fastmath=SUMS)
-# Sums over lists of positions, in the order written. Reordered, they would be vectorised by gathers, which took two to
+# Sums over lists of positions, in the order written. Reordered, they would be vectorised by gathers, which took 1.5 to
 # seven times as long as loads side by side (benchmarks/bench_kernel.py, list).
 in_order = _compile(fastmath={"contract"})
 exact = _compile()  # where the answer is yes or no: no sum may be reordered
