@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from distributed import Client
 
-from pipeline import PathOptions, fit_path
+from pipeline import PathOptions, fit_path, resident
 from pipeline.run import Run
 from solver import (
     DefaultOptions,
@@ -162,7 +162,11 @@ def test_row_groups_that_cannot_matter_are_not_read(
 
         return original(self, noted())
 
+    def one_each(counts: Sequence[int], n: int, *, ones: bool) -> list[range]:
+        return [range(k, k + 1) for k in range(len(counts))]
+
     monkeypatch.setattr(Partition, "read_groups", read_groups)
+    monkeypatch.setattr(resident, "stretches", one_each)  # row groups as small as these would be joined
     options = DefaultOptions(subspace_memory=memory)
     path = PathOptions(length=1)
     run = fit_path(dataset, str(tmp_path / "r"), options=options, path=path, residency="stream", client=client)

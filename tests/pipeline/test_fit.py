@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from pipeline import PathOptions, Watcher, fit_path
 from pipeline.blocks import DaskBlocks
 from pipeline.placement import list_workers
-from pipeline.resident import ExampleOptions
+from pipeline.resident import ExampleOptions, stretches
 from pipeline.run import Run
 from solver import ConvergenceWarning, RoundRecord, Solution, SolverOptions
 from tests.damage import unsealed
@@ -361,3 +361,12 @@ def test_full_disk_loses_no_finished_lambda(
     monkeypatch.undo()
     fit_path(dataset, str(tmp_path / "r"), path=PathOptions(length=4), client=client, resume=True)
     assert len(stored_path(tmp_path / "r")) == 4
+
+
+def test_row_groups_of_few_long_columns_are_joined() -> None:
+    """Kernels take four rows of a matrix at a time; a stretch stays small all the same."""
+    assert stretches([2] * 10, 400_000, ones=False) == [range(0, 4), range(4, 8), range(8, 10)]
+    assert stretches([1] * 9, 45_000_000, ones=False) == [range(0, 4), range(4, 8), range(8, 9)]
+    assert stretches([1] * 9, 45_000_000, ones=True) == [range(0, 9)]
+    assert stretches([50_000, 70_000], 300_000, ones=False) == [range(0, 1), range(1, 2)]
+    assert stretches([], 10, ones=True) == []
