@@ -58,27 +58,27 @@ def dense_slope(dense: Float32, row: int, r: Float64) -> float:
     return g
 
 
-@in_order
-def listed_sums(
+@inlined
+def sums_of_list(
     indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, r: Float64, w: Float64, weighted: bool | None
 ) -> tuple[float, float]:
     # x @ r, or x @ (w * r) unless `weighted` is None; (w * x**2).sum()
-    g = h = g2 = h2 = 0.0
-    k = lo
-    while k + 2 <= hi:
-        i, j = np.uint32(indices[k]), np.uint32(indices[k + 1])
-        v, v2 = _times(data, k + shift, w[i]), _times(data, k + 1 + shift, w[j])
-        g += _times(data, k + shift, r[i]) if weighted is None else v * r[i]
-        g2 += _times(data, k + 1 + shift, r[j]) if weighted is None else v2 * r[j]
-        h += _times(data, k + shift, v)
-        h2 += _times(data, k + 1 + shift, v2)
-        k += 2
-    if k < hi:
+    g = h = 0.0
+    for k in range(lo, hi):
         i = np.uint32(indices[k])
         v = _times(data, k + shift, w[i])
         g += _times(data, k + shift, r[i]) if weighted is None else v * r[i]
         h += _times(data, k + shift, v)
-    return g + g2, h + h2
+    return g, h
+
+
+@in_order
+def _listed_sums(
+    indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, r: Float64, w: Float64
+) -> tuple[float, float]:
+    # as above, without weights on r
+    g, h = sums_of_list(indices, data, lo, hi, shift, r, w, None)
+    return g, h
 
 
 @kernel
@@ -329,9 +329,9 @@ def sums(
     while c < chosen.size:
         s = np.uint64(chosen[c])
         if kind[s] == ONES:
-            g[c], h[c] = listed_sums(indices, None, lo[s], hi[s], 0, r, w, None)
+            g[c], h[c] = _listed_sums(indices, None, lo[s], hi[s], 0, r, w)
         elif kind[s] == VALUED:
-            g[c], h[c] = listed_sums(indices, data, lo[s], hi[s], at[s] - lo[s], r, w, None)
+            g[c], h[c] = _listed_sums(indices, data, lo[s], hi[s], at[s] - lo[s], r, w)
         elif kind[s] == BITS:
             end = _end_of_bits(chosen, kind, c)
             _bit_rows_sums(bits, at[chosen[c:end]], r, w, g[c:end], h[c:end])

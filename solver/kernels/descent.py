@@ -23,13 +23,13 @@ from solver.kernels.columns import (
     four_bit_sums,
     four_sums,
     listed_slope,
-    listed_sums,
     move_by_bits,
     move_by_four_bits,
     move_by_list,
     move_by_row,
+    sums_of_list,
 )
-from solver.kernels.compiled import inlined, kernel
+from solver.kernels.compiled import in_order, inlined, kernel
 from solver.kernels.penalty import coordinate_step
 from solver.kernels.vectors import bring
 
@@ -53,7 +53,7 @@ def _step(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, d:
         q[np.uint32(indices[k])] -= d if data is None else d * data[k + shift]  # unsigned: no test for negative ones
 
 
-@kernel
+@in_order
 def _listed_cycle(
     lo: Int64,
     hi: Int64,
@@ -77,7 +77,7 @@ def _listed_cycle(
     # `cycle` over columns first:last
     for j in range(first, last):
         shift = at[j] - lo[j]
-        g, h = listed_sums(indices, data, lo[j], hi[j], shift, q, w, True)
+        g, h = sums_of_list(indices, data, lo[j], hi[j], shift, q, w, True)
         if offset is not None:
             s = h if data is None else listed_slope(indices, data, lo[j], hi[j], shift, w)
             g, h = _less_mean(g, h, s, offset)

@@ -115,9 +115,7 @@ def test_every_problem_is_solved_in_every_mode(mode: str, loss: str, intercept: 
         for found in fit(stated(k), MODES[mode]):
             optimum = best(k, found.lam)
             said = STATED[k], found.stop, found.rounds
-            # Beyond the budget margins are a sum of steps, some of them combinations of nearly equal ones.
-            exact = 1e-8 if mode == "beyond the budget" else 1e-9
-            assert found.objective == pytest.approx(value(stated(k), found), rel=exact), said
+            assert found.objective == pytest.approx(value(stated(k), found), rel=1e-9), said
             assert found.objective == pytest.approx(optimum, rel=1e-6), said
             assert found.objective - optimum <= found.gap + 1e-9 * optimum, said
             if mode != "paper":

@@ -20,7 +20,7 @@ import numpy as np
 
 from solver.algorithms.certified.certificate import Certificate
 from solver.algorithms.certified.span import Span
-from solver.algorithms.certified.tuning import ROUNDING, SPLIT_ROUNDS
+from solver.algorithms.certified.tuning import ROUNDING, SPAN, SPLIT_ROUNDS
 from solver.arrays import Coefficients, Float64
 from solver.block import Descent, Sweep
 from solver.blocks import Blocks
@@ -197,7 +197,8 @@ class SplitRounds:
         D = np.array([dmargins for _, dmargins in directions])
         span = Span(self._problem.at(self._lam, space), self.iterate.margins, self.iterate.beta.on(space), D, B)
         c, objective = span.minimise(self.iterate.objective)
-        gains = self.iterate.objective - objective > least
+        # Margins of a last step are a difference, rounded: large multiples of nearly equal steps would part m from Xβ.
+        gains = self.iterate.objective - objective > least and float(np.abs(c).sum()) <= SPAN.largest_combination
         if gains:
             self._move(Coefficients(space, c @ B), c @ D, 1.0, objective)
         return gains

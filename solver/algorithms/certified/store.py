@@ -212,8 +212,8 @@ class Store:
     def entries(self, slots: Int64) -> Int64:
         """The work of a pass over each column, in entries of a sparse one."""
         kind, listed = self._kind[slots], self._hi[slots] - self._lo[slots]
-        rows = [self.n // STORE.dense_values_per_entry, self.n // STORE.bits_per_entry]
-        return np.select([kind == DENSE, kind == BITS], rows, listed)
+        rows = np.where(kind == DENSE, self.n // STORE.dense_values_per_entry, self.n // STORE.bits_per_entry)
+        return np.where(kind >= DENSE, rows, listed)
 
     def product(self, slots: Int64, d: Float64) -> Float64:
         """Xd over the columns at these slots."""
