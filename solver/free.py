@@ -48,7 +48,7 @@ class FreeCoordinates:
 
     @property
     def columns(self) -> Columns:
-        """As a store takes them. The intercept's is a list of ones: among such columns Gram matrices need no means."""
+        """As a store takes them. The intercept's is bits, all set: beside columns of ones no means are taken off."""
         features = Columns.from_rows(self._rows)
         if not self._intercept:
             return features

@@ -123,4 +123,7 @@ class _Reader:
             return gram
         example = self.rising("sample_at", n)
         sample = Rows(example, self.floats("sample", example.size))
-        return replace(gram, sample=sample, drawn=float(self.floats("drawn", 1)[0]))
+        drawn = float(self.floats("drawn", 1)[0])
+        if drawn <= 0.0 or (sample.weight <= 0.0).any():
+            raise StateMismatch("a sample and its weights must be above 0")
+        return replace(gram, sample=sample, drawn=drawn)

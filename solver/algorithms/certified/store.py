@@ -246,9 +246,10 @@ class _Shelf:
 
     def __init__(self, first: int, columns: Columns) -> None:
         self.first, self.is_view = first, columns.is_view
-        self.lists = columns.lists  # these very objects: they name the shelf
         self.arrays: ColumnLists = read_only(*columns.lists)
-        self._buffers = [_Buffer(array[:0]) for array in columns.lists]
+        # A view's own objects name the shelf. Of copies the buffers take what is there, and nothing else is kept.
+        self.lists = columns.lists if columns.is_view else ()
+        self._buffers = [] if columns.is_view else [_Buffer(np.empty_like(array[:0])) for array in columns.lists]
 
     def put(self, columns: Columns) -> Columns:
         """Copy columns behind the others, unless they are viewed; returns them where they are now."""

@@ -28,8 +28,8 @@ from solver import (
     solve_path,
     with_intercept,
 )
-from solver.algorithms.certified import store
-from solver.algorithms.certified.tuning import STORE
+from solver.algorithms.certified import gram, store
+from solver.algorithms.certified.tuning import GRAM_MATRIX, STORE
 from solver.path import StateMismatch
 
 FEATURES, EXAMPLES = 150, 240
@@ -109,6 +109,30 @@ def test_a_path_cut_after_any_λ_ends_with_the_same_bits(name: str) -> None:
     whole = case.solve()
     for done in range(1, len(whole)):
         assert_same(case.solve(case.start(whole, done)), whole[done:])
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gram matrices of a sample, though there are few examples."""
+    few = replace(GRAM_MATRIX, always_fresh=0, sample_error_share=3.0)
+    monkeypatch.setattr(gram, "GRAM_MATRIX", few)
+
+
+@pytest.mark.usefixtures("sampled")
+def test_a_sample_of_examples_is_part_of_the_state() -> None:
+    case = Case()
+    whole = case.solve()
+    cuts = [done for done, state in case.states.items() if state.get("sample", np.empty(0)).size]
+    assert cuts
+    for done in cuts:
+        assert_same(case.solve(case.start(whole, done)), whole[done:])
+    start = case.start(whole, cuts[0])
+    assert start.state is not None
+    for name, vector in (("drawn", np.zeros(1)), ("sample", -start.state["sample"])):
+        with pytest.raises(StateMismatch, match="above 0"):
+            case.solve(PathStart(cuts[0], start.betas, {**start.state, name: vector}, cuts[0]))
+    with pytest.raises(StateMismatch, match="sample_at"):
+        case.solve(PathStart(cuts[0], start.betas, {**start.state, "sample_at": np.array([float(EXAMPLES)])}, cuts[0]))
 
 
 def test_λ_since_the_state_are_solved_again_and_not_reported() -> None:
