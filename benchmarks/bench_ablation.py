@@ -31,7 +31,7 @@ from benchmarks.reference import read_data
 from benchmarks.two_blocks import TwoBlocks, filled_columns
 from solver import DefaultOptions
 from solver.algorithms.certified import tuning
-from solver.algorithms.certified.quadratic import Model
+from solver.algorithms.certified.model import Model
 from solver.algorithms.certified.subspace import Subspace
 
 REAL = ("splice", "imdb", "news20", "a9a")

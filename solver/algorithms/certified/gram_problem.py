@@ -10,6 +10,8 @@ gain. Then ADMM takes over.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
@@ -17,6 +19,32 @@ from solver.algorithms.certified.tuning import GRAM_PROBLEM, ROUNDING
 from solver.arrays import Float64, Int64
 from solver.kernels import descent
 from solver.penalty import Terms
+
+
+class GramStep(NamedTuple):
+    """d, whether it is as exact as asked, and what is left to gain at most."""
+
+    d: Float64
+    ended: bool
+    remaining: float
+
+
+def minimise_gram(
+    G: Float64, g: Float64, beta: Float64, terms: Terms, energy: float, share: float, least: float
+) -> GramStep:
+    """Minimise ½ dᵀGd − gᵀd + penalty(β + d), with any penalty. G stays as it is; share, least as in `GramProblem`."""
+    if terms.is_ridged:  # the L2 part acts as examples of its own, with the residual −√l2 β
+        G = G + np.diag(terms.l2)
+        g, energy = g - terms.l2 * beta, energy + float(terms.l2 @ beta**2)
+    unpenalised = np.flatnonzero(terms.free)
+    if not unpenalised.size:
+        problem = GramProblem(G, g, beta, terms, energy)
+        ended, remaining = problem.minimise(share, least)
+        return GramStep(problem.d, ended, remaining)
+    reduced = Eliminated(G, g, unpenalised, energy)
+    problem = GramProblem(reduced.G, reduced.g, beta[reduced.kept], terms.of(reduced.kept), reduced.energy)
+    ended, remaining = problem.minimise(share, least)
+    return GramStep(reduced.step(problem.d), ended, remaining)
 
 
 class GramProblem:

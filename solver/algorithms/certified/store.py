@@ -198,7 +198,7 @@ class Store:
             for run in self.runs(slots[lo:hi]):
                 kernels.sums(run.slots, *run.arrays, r, w, g[lo:hi][run.here], h[lo:hi][run.here])
 
-        self.threads.map(part, self._cuts(slots, STORE.entries_per_thread))
+        self.threads.map(part, self.cuts(slots))
 
     def slopes(self, slots: Int64, r: Float64, g: Float64) -> None:
         """g = Xᵀr of the columns at these slots."""
@@ -207,7 +207,7 @@ class Store:
             for run in self.runs(slots[lo:hi]):
                 kernels.slopes(run.slots, *run.arrays, r, g[lo:hi][run.here])
 
-        self.threads.map(part, self._cuts(slots, STORE.entries_per_thread))
+        self.threads.map(part, self.cuts(slots))
 
     def entries(self, slots: Int64) -> Int64:
         """The work of a pass over each column, in entries of a sparse one."""
@@ -224,14 +224,17 @@ class Store:
                 kernels.product(run.slots, *run.arrays, d[lo:hi][run.here], out)
             return out
 
-        # Each part has its own vector over the examples: a part must outweigh the cost of adding it.
-        first, *others = self.threads.map(part, self._cuts(slots, max(STORE.entries_per_thread, self.n // 2)))
+        first, *others = self.threads.map(part, self.cuts(slots, into_vectors=True))
         for other in others:
             first += other
         return first
 
-    def _cuts(self, slots: Int64, worth: int) -> list[int]:
-        """Cut the slots into parts of equal work, one per thread, none below `worth` entries."""
+    def cuts(self, slots: Int64, *, into_vectors: bool = False) -> list[int]:
+        """Cut the slots into parts of equal work, one per thread, each worth waking a thread for.
+
+        into_vectors: each part makes a vector over the examples of its own, and must outweigh the cost of adding it.
+        """
+        worth = max(STORE.entries_per_thread, self.n // 2) if into_vectors else STORE.entries_per_thread
         ends = np.cumsum(self.entries(slots))
         total = int(ends[-1]) if ends.size else 0
         parts = max(1, min(self.threads.count, total // worth))

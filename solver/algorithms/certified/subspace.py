@@ -1,7 +1,7 @@
 """The subspace search: f minimised over the coordinates of a working set, with their full Hessian.
 
 It is the paper's line search with O(n + p) data in one place, widened from one direction to all active features. Each
-step is prox-Newton: a quadratic model at the iterate, minimised roughly (quadratic.py), then a line search.
+step is prox-Newton: a quadratic model at the iterate, minimised roughly (model.py), then a line search.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from solver.algorithms.certified.quadratic import Model, Quadratic
+from solver.algorithms.certified.model import Model
+from solver.algorithms.certified.quadratic import Quadratic
 from solver.algorithms.certified.store import Store
 from solver.algorithms.certified.tuning import DUAL_POINT, ESTIMATE, NEWTON, ROUNDING
 from solver.arrays import Coefficients, Float64, Int64

@@ -1,0 +1,89 @@
+"""The stiffest coordinates of a quadratic, those of frequent features, minimised together by their Gram matrix.
+
+Their slopes may be off by a whole threshold at next to no cost for f, and a dual point pays for the slope that is off
+the most. Cycles bring these columns together slowly, since all of them overlap; conjugate gradients stop when little is
+gained. So after each cycle over the other columns the stiffest are solved as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from solver.algorithms.certified.gram import examples_needed
+from solver.algorithms.certified.gram_problem import minimise_gram
+from solver.algorithms.certified.quadratic import Quadratic, shortened
+from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, NEWTON, STIFF
+from solver.arrays import Float64, Int64
+from solver.kernels import vectors
+
+
+class StiffBlock:
+    """Coordinates `order` of a quadratic. d and the residual are changed in place.
+
+    The Gram matrix may be that of a sample, or of older weights. Slopes are exact at each step, so only the number of
+    steps depends on it, not what they converge to.
+    """
+
+    def __init__(self, quad: Quadratic, order: Int64, d: Float64) -> None:
+        self.order, self._quad, self._d = order, quad, d
+        self._terms = quad.terms.of(order)
+        self._G, _ = quad.gram(order, NEWTON.stale_weights)
+
+    @classmethod
+    def choose(cls, quad: Quadratic, order: Int64, d: Float64) -> StiffBlock | None:
+        """The stiffest of these coordinates, and the unpenalised ones. None where it would not pay."""
+        size = _affordable_size(quad.entries(order), quad.r.size, min(order.size, quad.store.max_gram_columns))
+        if size < STIFF.least_columns:
+            return None
+        first = quad.h[order] + np.where(quad.terms.free[order], np.inf, 0.0)
+        return cls(quad, np.sort(order[np.argsort(-first, kind="stable")[:size]]), d)
+
+    def minimise(self, share: float, least: float) -> tuple[float, float]:
+        """Minimise over the block; what the model fell by, at least, and the largest change of a slope."""
+        quad, order, terms = self._quad, self.order, self._terms
+        g, beta = quad.slopes(order), quad.beta[order] + self._d[order]
+        accuracy = MODEL.gram_accuracy
+        step, _, _ = minimise_gram(self._G, g, beta, terms, quad.energy(), accuracy * share, accuracy * least)
+        if not step.any():
+            return 0.0, 0.0
+        image = quad.image(order, step)
+        fall = float(g @ step) + terms.value(beta) - terms.value(beta + step)
+        curvature = float(vectors.energy(image, quad.w))
+        alpha = shortened(fall, curvature)
+        image *= alpha
+        quad.r[:] -= image
+        to_zero = (beta + step == 0.0) & (alpha == 1.0)
+        self._d[order] = np.where(to_zero, -quad.beta[order], self._d[order] + alpha * step)
+        return alpha * fall - 0.5 * alpha**2 * curvature, float(np.abs(alpha * (self._G @ step)).max())
+
+    def preconditioner(self, face: Int64, h: Float64) -> Callable[[Float64], Float64]:
+        """The inverse of the Hessian over the face, roughly: the block's Gram matrix, and the diagonal h elsewhere."""
+        inside = np.flatnonzero(np.isin(face, self.order, assume_unique=True))
+        own = np.searchsorted(self.order, face[inside])
+        G = self._G[np.ix_(own, own)]
+        G[np.diag_indices(own.size)] += self._terms.l2[own]
+        try:
+            factor = cho_factor(G, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            return lambda residual: residual / h
+
+        def apply(residual: Float64) -> Float64:
+            scaled = residual / h
+            scaled[inside] = cho_solve(factor, residual[inside], check_finite=False)
+            return scaled
+
+        return apply
+
+
+def _affordable_size(entries: float, n: int, most: int) -> int:
+    """The most columns whose Gram matrix, and each solve with it, cost little beside cycles over all columns."""
+    sizes = np.arange(min(most, STIFF.max_columns) + 1)
+    examples = np.array([examples_needed(n, size, NEWTON.stale_weights) for size in sizes])
+    matrix = GRAM_CHOICE.multiplication_cost * sizes**2 * examples
+    solve = STIFF.solve_cost + STIFF.solve_cost_cubed * sizes**3.0
+    fits = (matrix <= STIFF.matrix_cycles * entries) & (solve <= STIFF.solve_share * entries)
+    return int(sizes[fits].max(initial=0))
+
