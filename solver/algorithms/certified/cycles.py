@@ -17,13 +17,13 @@ class Cycles:
     Coordinates that rest at zero move behind the others, and later cycles leave them out while that is safe: a step
     elsewhere may change their slope by no more than `slack`, the largest step of the last cycle.
 
-    A long cycle is cut into parts, one per thread. Each goes from the same residual and does not see the steps of the
-    others. Their sum is shortened where parts that overlap would overshoot.
+    side_by_side: a long cycle is cut into parts, one per thread. Each goes from the same residual and does not see the
+    steps of the others. Their sum is shortened where parts that overlap would overshoot.
     """
 
-    def __init__(self, quad: Quadratic, order: Int64, d: Float64) -> None:
+    def __init__(self, quad: Quadratic, order: Int64, d: Float64, *, side_by_side: bool) -> None:
         self._quad, self._d, self.slack = quad, d, np.inf
-        cuts = quad.store.cuts(quad.slots[order], into_vectors=True)
+        cuts = quad.store.cuts(quad.slots[order], into_vectors=True) if side_by_side else [0, order.size]
         self._parts = [_Part(quad, order[lo:hi]) for lo, hi in pairwise(cuts)]
 
     def run(self) -> float:
@@ -47,7 +47,7 @@ class Cycles:
         change, *others = changes
         for other in others:
             change += other
-        fall, curvature = sum(falls), float(vectors.energy(change, quad.w))
+        fall, curvature = float(sum(falls)), float(vectors.energy(change, quad.w))
         alpha = shortened(fall, curvature)
         if alpha < 1.0:
             change *= alpha

@@ -32,11 +32,11 @@ def gram_for(store: Store, position: Int64, w: Float64, stale: float, likely: In
     if position.size**2 * w.size <= GRAM_MATRIX.always_fresh:
         store.gram = Gram(position, weighted_gram(store, position, Rows.of(w)), w.copy())
     else:
-        store.gram = _update(store, position, w, stale, likely) or _form(store, position, w, stale)
+        store.gram = _update(store, position, w, stale, likely) or form_gram(store, position, w, stale)
     return store.gram
 
 
-def _form(store: Store, position: Int64, w: Float64, stale: float) -> Gram:
+def form_gram(store: Store, position: Int64, w: Float64, stale: float) -> Gram:
     """A new matrix: of a sample of the examples, or without the lightest."""
     size = examples_needed(w.size, position.size, stale)
     if size < w.size:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from solver.algorithms.certified.cycles import Cycles
-from solver.algorithms.certified.gram import examples_needed, has_most_features
+from solver.algorithms.certified.gram import examples_needed, gram_for, has_most_features
 from solver.algorithms.certified.gram_problem import minimise_gram
 from solver.algorithms.certified.quadratic import Quadratic
-from solver.algorithms.certified.stiff import StiffBlock
+from solver.algorithms.certified.stiff import StiffBlock, StiffGram
 from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, ROUNDING
 from solver.arrays import Float64, Int64
 from solver.kernels import vectors
@@ -23,6 +23,7 @@ class Model:
     """A quadratic, minimised roughly by its Gram matrix, or by cycles and conjugate gradients on the columns.
 
     stale: the relative error of weights that the Gram matrix may have.
+    stiff_gram: the Gram matrix of the stiffest columns, from one model to the next.
     slow_cycles: cycles that earlier models spent with little gain. The budget of a Gram matrix grows by them.
 
     d: the step. included: the coordinates that take part. cycles: cycles and iterations so far.
@@ -30,8 +31,9 @@ class Model:
     used_gram, weight_error: was the Gram matrix used, and the relative error of its weights.
     """
 
-    def __init__(self, quadratic: Quadratic, stale: float, slow_cycles: int = 0) -> None:
+    def __init__(self, quadratic: Quadratic, stale: float, stiff_gram: StiffGram, slow_cycles: int = 0) -> None:
         self._quad, self._stale, self._slow_cycles = quadratic, stale, slow_cycles
+        self._stiff_gram = stiff_gram
         self.d = np.zeros(quadratic.position.size)
         self._first_r: Float64 = np.empty(0)  # the residual at d = 0, where cycles change it
         self._stiff: StiffBlock | None = None
@@ -52,9 +54,10 @@ class Model:
         if self._gram_is_cheaper():
             return self._minimise_by_gram(least, share)
         self._first_r = self._quad.r.copy()
-        self._stiff = StiffBlock.choose(self._quad, self._order, self.d)
+        self._stiff = StiffBlock.choose(self._quad, self._order, self.d, self._stiff_gram)
         others = self._order if self._stiff is None else np.setdiff1d(self._order, self._stiff.order)
-        descent = Cycles(self._quad, others, self.d)
+        # Without the stiffest, columns overlap little: parts of a cycle need not see each other's steps.
+        descent = Cycles(self._quad, others, self.d, side_by_side=self._stiff is not None)
         total, gain = 0.0, np.inf
         use_cg, cycles = True, MODEL.first_cycles
         for turn in range(max_turns):
@@ -100,7 +103,8 @@ class Model:
         """Minimise the model nearly exactly by its Gram matrix, without a pass over the examples."""
         self.used_gram = True
         quad, order = self._quad, self._order
-        G, self.weight_error = quad.gram(order, self._stale)
+        last = gram_for(quad.store, quad.position[order], quad.w, self._stale, quad.position)
+        G, self.weight_error = quad.gram(order, last)
         accuracy = MODEL.gram_accuracy
         self.d[order], ended, self.remaining = minimise_gram(
             G, quad.g[order], quad.beta[order], quad.terms.of(order), quad.energy(), accuracy * share, accuracy * least

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.algorithms.certified.gram import gram_for
-from solver.algorithms.certified.store import Store
+from solver.algorithms.certified.store import Gram, Store
 from solver.algorithms.certified.tuning import MODEL, ROUNDING
 from solver.arrays import Float64, Int64
 from solver.columns import DENSE
@@ -53,17 +52,14 @@ class Quadratic:
         """The work of a pass over these columns, in entries of a sparse one."""
         return float(self.store.entries(self.slots[order]).sum())
 
-    def gram(self, order: Int64, stale: float) -> tuple[Float64, float]:
-        """XᵀWX over these coordinates, for weights near the model's, and their relative error, at most `stale`."""
-        wanted, h = self.position[order], self.h[order]
-        gram = gram_for(self.store, wanted, self.w, stale, self.position)
-        error = gram.error + vectors.distance(self.w, gram.w, 1.0) / float(self.w.sum())
-        G = gram.of(wanted)
+    def gram(self, order: Int64, gram: Gram) -> tuple[Float64, float]:
+        """XᵀWX over these coordinates, from a matrix for weights near the model's, and the weights' relative error."""
+        h, G = self.h[order], gram.of(self.position[order])
         diagonal = G.diagonal()
         # A feature may have most of its weight on examples that the matrix left out.
         curvature = np.where(diagonal < MODEL.least_curvature_share * h, h, diagonal)
         np.fill_diagonal(G, curvature + self._ridge(order))
-        return G, error
+        return G, gram.error + vectors.distance(self.w, gram.w, 1.0) / float(self.w.sum())
 
     def _ridge(self, order: Int64) -> Float64:
         """A share of each column's curvature, for dense columns of the curvature about their mean.

@@ -199,12 +199,13 @@ class CertifiedSearch:
         if working is None or not self._load_columns(self._support, working):
             return None
         margins = self._margins_from_store()
-        share, dual = ACCURACY.first_share, -np.inf
+        share, dual, dual_offset = ACCURACY.first_share, -np.inf, None
         while working is not None and self._load_columns(working, working):
-            search = self._subspace(lam, working, margins)
+            search = self._subspace(lam, working, margins, dual_offset)
             is_first = share == ACCURACY.first_share
             sweep = self._search_and_sweep(search, log, *self._search_limits(share), extrapolate=is_first)
             dual = max(dual, search.f.dual_value(search.dual_margins, sweep.violation))
+            dual_offset = search.dual_offset
             new = ~np.isin(sweep.position, working, assume_unique=True)
             certificate = self._certify(search, sweep, new, dual)
             log.end(search.objective, self._nonzeros, gap=certificate.gap)
@@ -241,8 +242,8 @@ class CertifiedSearch:
     def _nonzeros(self) -> int:
         return int(np.count_nonzero(self._beta.position < self._problem.penalty.size))
 
-    def _subspace(self, lam: float, working: Int64, margins: Float64) -> Subspace:
-        return Subspace(self._problem, self._free, self._store, lam, working, self._beta, margins)
+    def _subspace(self, lam: float, working: Int64, margins: Float64, dual_offset: Float64 | None = None) -> Subspace:
+        return Subspace(self._problem, self._free, self._store, lam, working, self._beta, margins, dual_offset)
 
     def _search_and_sweep(
         self, search: Subspace, log: Log, tolerance: float, max_gap: float, *, extrapolate: bool, dual: bool = True

@@ -12,12 +12,32 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from solver.algorithms.certified.gram import examples_needed
+from solver.algorithms.certified.gram import examples_needed, form_gram
 from solver.algorithms.certified.gram_problem import minimise_gram
 from solver.algorithms.certified.quadratic import Quadratic, shortened
+from solver.algorithms.certified.store import Gram, Store
 from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, NEWTON, STIFF
 from solver.arrays import Float64, Int64
 from solver.kernels import vectors
+
+
+class StiffGram:
+    """The Gram matrix of the stiffest columns. It serves the models of one search while the weights change little."""
+
+    def __init__(self) -> None:
+        self._last: Gram | None = None
+
+    def of(self, store: Store, position: Int64, w: Float64) -> Gram:
+        """A matrix over most of these features at least."""
+        stale = NEWTON.stale_weights
+        if self._last is None or not self._serves(self._last, position, w, stale):
+            self._last = form_gram(store, position, w, stale)
+        return self._last
+
+    def _serves(self, last: Gram, position: Int64, w: Float64, stale: float) -> bool:
+        known = np.count_nonzero(np.isin(position, last.position, assume_unique=True))
+        distance = float(vectors.distance(w, last.w, 1.0))
+        return bool(known >= STIFF.least_known_share * position.size and distance <= stale * float(w.sum()))
 
 
 class StiffBlock:
@@ -27,19 +47,22 @@ class StiffBlock:
     steps depends on it, not what they converge to.
     """
 
-    def __init__(self, quad: Quadratic, order: Int64, d: Float64) -> None:
+    def __init__(self, quad: Quadratic, order: Int64, d: Float64, gram: Gram) -> None:
         self.order, self._quad, self._d = order, quad, d
         self._terms = quad.terms.of(order)
-        self._G, _ = quad.gram(order, NEWTON.stale_weights)
+        self._G, _ = quad.gram(order, gram)
 
     @classmethod
-    def choose(cls, quad: Quadratic, order: Int64, d: Float64) -> StiffBlock | None:
+    def choose(cls, quad: Quadratic, order: Int64, d: Float64, last: StiffGram) -> StiffBlock | None:
         """The stiffest of these coordinates, and the unpenalised ones. None where it would not pay."""
         size = _affordable_size(quad.entries(order), quad.r.size, min(order.size, quad.store.max_gram_columns))
-        if size < STIFF.least_columns:
+        if size < STIFF.least_stiff:
             return None
         first = quad.h[order] + np.where(quad.terms.free[order], np.inf, 0.0)
-        return cls(quad, np.sort(order[np.argsort(-first, kind="stable")[:size]]), d)
+        stiffest = np.sort(order[np.argsort(-first, kind="stable")[:size]])
+        gram = last.of(quad.store, quad.position[stiffest], quad.w)
+        known = np.isin(quad.position[stiffest], gram.position, assume_unique=True)
+        return cls(quad, stiffest[known], d, gram)
 
     def minimise(self, share: float, least: float) -> tuple[float, float]:
         """Minimise over the block; what the model fell by, at least, and the largest change of a slope."""
@@ -80,10 +103,11 @@ class StiffBlock:
 
 def _affordable_size(entries: float, n: int, most: int) -> int:
     """The most columns whose Gram matrix, and each solve with it, cost little beside cycles over all columns."""
-    sizes = np.arange(min(most, STIFF.max_columns) + 1)
-    examples = np.array([examples_needed(n, size, NEWTON.stale_weights) for size in sizes])
+    if STIFF.solve_cost > STIFF.solve_share * entries:
+        return 0
+    sizes = np.arange(min(most, STIFF.max_stiff) + 1)
+    examples = np.array([examples_needed(n, size, NEWTON.stale_weights) for size in sizes.tolist()])
     matrix = GRAM_CHOICE.multiplication_cost * sizes**2 * examples
     solve = STIFF.solve_cost + STIFF.solve_cost_cubed * sizes**3.0
     fits = (matrix <= STIFF.matrix_cycles * entries) & (solve <= STIFF.solve_share * entries)
     return int(sizes[fits].max(initial=0))
-

@@ -16,6 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from solver.algorithms.certified.model import Model
 from solver.algorithms.certified.quadratic import Quadratic
+from solver.algorithms.certified.stiff import StiffGram
 from solver.algorithms.certified.store import Store
 from solver.algorithms.certified.tuning import DUAL_POINT, ESTIMATE, NEWTON, ROUNDING
 from solver.arrays import Coefficients, Float64, Int64
@@ -80,6 +81,7 @@ class Subspace:
     remaining: the estimate of what is left to gain over the working set.
     stuck: did a Newton step fail to lower f?
     dual_margins: the margins that the dual point comes from.
+    dual_offset: what they were apart from the margins of β when they were last looked for. None: nothing, or not yet.
     """
 
     def __init__(
@@ -91,8 +93,10 @@ class Subspace:
         position: Int64,
         beta: Coefficients,
         margins: Float64,
+        dual_offset: Float64 | None = None,
     ) -> None:
         self.position, self.margins, self.lam = position, margins, lam
+        self.dual_offset = dual_offset
         self.store, self._free, self._examples = store, free, problem.examples
         self.f = problem.at(lam, position)
         self.slots = store.slots(position)
@@ -106,6 +110,7 @@ class Subspace:
         self.dual_margins = margins
         self.steps, self.stuck = 0, False
         self._is_expanded = False  # do r, w, g and h belong to β?
+        self._stiff_gram = StiffGram()
         self._state = NewtonState(np.zeros(position.size, np.bool_))
 
     @property
@@ -191,17 +196,25 @@ class Subspace:
         self.dual_margins, g = self.margins, self.g
         best = self._gap_from(self.margins, g)
         level = 1.0 + DUAL_POINT.slack_share * asked
-        for _ in range(0 if self.f.terms.is_ridged else DUAL_POINT.max_projections):
+        for turn in range(0 if self.f.terms.is_ridged else DUAL_POINT.max_projections + 1):
             if best <= asked * self.objective:
                 break
-            margins = self._project_dual_point(g, level)
+            if turn:
+                margins = self._project_dual_point(g, level)
+            elif self.dual_offset is not None:  # β has moved little since
+                margins = self.margins + self.dual_offset
+            else:
+                continue
             self._free.refit(margins)
             slopes = self._slopes_at(margins)
             gap = self._gap_from(margins, slopes)
             if gap >= best:
                 self._residual_at = None
-                break
-            best, self.dual_margins, g = gap, margins, slopes
+                if turn:
+                    break
+            else:
+                best, self.dual_margins, g = gap, margins, slopes
+        self.dual_offset = None if self.dual_margins is self.margins else self.dual_margins - self.margins
         return best
 
     def _project_dual_point(self, g: Float64, level: float) -> Float64:
@@ -223,7 +236,7 @@ class Subspace:
         self._find_residual(margins)
         self._residual_at = None  # the model changes r in place
         quadratic = Quadratic(self.store, self.position, self.slots, beta, terms, self.r, self.w, g, self.h)
-        return Model(quadratic, stale, self._state.slow_cycles)
+        return Model(quadratic, stale, self._stiff_gram, self._state.slow_cycles)
 
     def _find_residual(self, margins: Float64) -> None:
         """Bring the residual at these margins into r."""

@@ -206,15 +206,18 @@ class StiffTuning:
 
     # Columns, at most. Measured: webspam look-alike of 31,500 rows, three λ of 8,000 to 13,000 features, CPU seconds
     # 47 without, 25 with 50 columns, 18 with 150, 13 with 300, 22 with 600.
-    max_columns: int = 400
+    max_stiff: int = 400
     # Fewer columns are left to cycles. Not measured by itself.
-    least_columns: int = 16
+    least_stiff: int = 16
+    # A matrix serves again when it has this share of the columns wanted; the others are left to cycles. Not measured
+    # by itself.
+    least_known_share: float = 0.9
     # Cycles over all columns that their Gram matrix may cost. Not measured by itself.
     matrix_cycles: float = 3.0
     # Share of a cycle over all columns that a solve with the matrix may cost. Not measured by itself.
     solve_share: float = 0.5
     # What a solve costs: this, and so much times the cube of the columns. Not measured by itself.
-    solve_cost: float = 1e6
+    solve_cost: float = 2e6
     solve_cost_cubed: float = 0.05
 
 
