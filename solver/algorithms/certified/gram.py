@@ -133,10 +133,11 @@ def extend_gram(store: Store, position: Int64, likely: Int64 | None = None) -> G
     if likely is not None:
         more = likely[~np.isin(likely, last.position, assume_unique=True)]
         new = more if more.size <= min(GRAM_MATRIX.max_new_share * last.position.size, room) else new
-    return _append_features(store, last, new)
+    store.gram = append_features(store, last, new)
+    return store.gram
 
 
-def _append_features(store: Store, last: Gram, new: Int64) -> Gram:
+def append_features(store: Store, last: Gram, new: Int64) -> Gram:
     """Rows and columns for new features, for the weights that the matrix was formed for."""
     position, k = np.concatenate((last.position, new)), last.position.size
     rows = weighted_gram(store, position, last.rows, first_row=k)
@@ -144,8 +145,7 @@ def _append_features(store: Store, last: Gram, new: Int64) -> Gram:
     G[:k, :k] = last.G
     G[k:], G[:k, k:] = rows, rows[:, :k].T
     order = np.argsort(position)
-    store.gram = replace(last, position=position[order], G=G[np.ix_(order, order)])
-    return store.gram
+    return replace(last, position=position[order], G=G[np.ix_(order, order)])
 
 
 def _drop_missing(store: Store) -> None:

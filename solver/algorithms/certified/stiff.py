@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from solver.algorithms.certified.gram import examples_needed, form_gram
+from solver.algorithms.certified.gram import append_features, examples_needed, form_gram
 from solver.algorithms.certified.gram_problem import minimise_gram
 from solver.algorithms.certified.quadratic import Quadratic, shortened
 from solver.algorithms.certified.store import Gram, Store
@@ -28,16 +28,15 @@ class StiffGram:
         self._last: Gram | None = None
 
     def of(self, store: Store, position: Int64, w: Float64) -> Gram:
-        """A matrix over most of these features at least."""
-        stale = NEWTON.stale_weights
-        if self._last is None or not self._serves(self._last, position, w, stale):
-            self._last = form_gram(store, position, w, stale)
+        """A matrix over these features at least."""
+        last, stale = self._last, NEWTON.stale_weights
+        if last is not None and vectors.distance(w, last.w, 1.0) <= stale * float(w.sum()):
+            new = np.setdiff1d(position, last.position, assume_unique=True)
+            if last.position.size + new.size <= STIFF.max_kept * position.size:
+                self._last = append_features(store, last, new) if new.size else last
+                return self._last
+        self._last = form_gram(store, position, w, stale)
         return self._last
-
-    def _serves(self, last: Gram, position: Int64, w: Float64, stale: float) -> bool:
-        known = np.count_nonzero(np.isin(position, last.position, assume_unique=True))
-        distance = float(vectors.distance(w, last.w, 1.0))
-        return bool(known >= STIFF.least_known_share * position.size and distance <= stale * float(w.sum()))
 
 
 class StiffBlock:
@@ -61,8 +60,7 @@ class StiffBlock:
         first = quad.h[order] + np.where(quad.terms.free[order], np.inf, 0.0)
         stiffest = np.sort(order[np.argsort(-first, kind="stable")[:size]])
         gram = last.of(quad.store, quad.position[stiffest], quad.w)
-        known = np.isin(quad.position[stiffest], gram.position, assume_unique=True)
-        return cls(quad, stiffest[known], d, gram)
+        return cls(quad, stiffest, d, gram)
 
     def minimise(self, share: float, least: float) -> tuple[float, float]:
         """Minimise over the block; what the model fell by, at least, and the largest change of a slope."""

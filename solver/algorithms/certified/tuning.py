@@ -209,9 +209,9 @@ class StiffTuning:
     max_stiff: int = 400
     # Fewer columns are left to cycles. Not measured by itself.
     least_stiff: int = 16
-    # A matrix serves again when it has this share of the columns wanted; the others are left to cycles. Not measured
-    # by itself.
-    least_known_share: float = 0.9
+    # Columns that the matrix may have, as a multiple of those wanted: columns that enter are added. Not measured by
+    # itself.
+    max_kept: float = 1.5
     # Cycles over all columns that their Gram matrix may cost. Not measured by itself.
     matrix_cycles: float = 3.0
     # Share of a cycle over all columns that a solve with the matrix may cost. Not measured by itself.

@@ -12,11 +12,12 @@ from solver.algorithms.certified import model as models
 from solver.algorithms.certified import stiff
 from solver.algorithms.certified import store as stores
 from solver.algorithms.certified.cycles import Cycles
+from solver.algorithms.certified.gram import form_gram
 from solver.algorithms.certified.model import Model
 from solver.algorithms.certified.quadratic import Quadratic
 from solver.algorithms.certified.stiff import StiffBlock, StiffGram
 from solver.algorithms.certified.store import Gram
-from solver.algorithms.certified.tuning import GRAM_CHOICE, STIFF, STORE
+from solver.algorithms.certified.tuning import GRAM_CHOICE, NEWTON, STIFF, STORE
 from solver.penalty import Penalty, Terms
 from solver.threads import Threads
 from tests.solver.algorithms.test_gram import filled_store, mixed
@@ -127,14 +128,16 @@ def test_a_model_on_columns_ends_where_its_gram_matrix_leads(on_columns: None, m
     np.testing.assert_allclose(found[0], found[1], atol=2e-4)
 
 
-def test_the_matrix_of_the_stiffest_serves_while_weights_stay() -> None:
+def test_the_matrix_of_the_stiffest_serves_while_weights_stay_and_takes_columns_in() -> None:
     X, gram = mixed(), StiffGram()
-    store, w, position = filled_store(X), np.linspace(0.1, 1.0, 300), np.arange(18)
+    store, w, position = filled_store(X), np.linspace(0.1, 1.0, 300), np.arange(12)
     first = gram.of(store, position, w)
     assert gram.of(store, position[1:], 1.1 * w) is first
-    assert gram.of(store, position, 1.3 * w) is not first
-    again = gram.of(store, position, 1.3 * w)
-    assert gram.of(store, np.arange(14, 19), 1.3 * w) is not again
+    more = gram.of(store, np.arange(2, 15), 1.1 * w)
+    np.testing.assert_array_equal(more.position, np.arange(15))
+    np.testing.assert_allclose(more.G, form_gram(store, np.arange(15), w, NEWTON.stale_weights).G, rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(gram.of(store, np.arange(12, 20), w).position, np.arange(12, 20))  # too many others
+    assert gram.of(store, np.arange(12, 20), 1.3 * w).w.sum() > 1.25 * w.sum()
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
