@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from transforms.dataset_record import DATASET_JSON, DatasetRecord, read_dataset_record
 from transforms.errors import DatasetError
 from transforms.labels import LABELS_PARQUET, Labels, checked_labels
+from transforms.pages import Lists, PageReader
 from transforms.parts import Csc, PartInfo, hash_ids, part_schema
 from transforms.schema import Mismatch
 from transforms.storage import StorageOptions, decode_parquet, display, explained, is_local, open_storage, redact
@@ -60,11 +61,14 @@ class Partition:
             if bound_above is None:
                 part.refuse_other_count(nnz)
 
-    def read_groups(self, chosen: Iterable[int]) -> Iterator[Csc]:
-        """These row groups, each read when it is asked for."""
+    def read_groups(self, chosen: Iterable[int], again: PageReader | None = None) -> Iterator[Lists]:
+        """The lists of these row groups, each read when it is asked for.
+
+        again: where the pages of a row group are is noted here, and it is read by them from the next time on.
+        """
         with self._open() as part:
             for group in chosen:
-                yield part.read([group])
+                yield part.read_lists(group, again)
 
     def read_bounds(self) -> list[np.ndarray]:
         """The bounds alone, of each row group."""
@@ -89,7 +93,7 @@ class Partition:
                 # Row groups are asked for one after another on a disk, in a few large requests elsewhere.
                 pq.ParquetFile(source, pre_buffer=not is_local(fs)) as file,
             ):
-                yield _OpenPart(file, self.info, self.n)
+                yield _OpenPart(file, source, self.info, self.n)
         except FileNotFoundError:
             raise DatasetError("this part of the data set is missing: convert again", where) from None
         except UNREADABLE as error:
@@ -109,8 +113,8 @@ def one_line(error: BaseException) -> str:
 class _OpenPart:
     """A part's Parquet file, its layout checked against dataset.json before anything is decoded."""
 
-    def __init__(self, file: pq.ParquetFile, info: PartInfo, n: int) -> None:
-        self._file, self._info, self._n = file, info, n
+    def __init__(self, file: pq.ParquetFile, source: pa.NativeFile, info: PartInfo, n: int) -> None:
+        self._file, self._source, self._info, self._n = file, source, info, n
         refuse_other_columns(file.schema_arrow, part_schema(info.values))
         found = file.metadata
         if (found.num_row_groups, found.num_rows) != (info.row_groups, info.features):
@@ -127,6 +131,17 @@ class _OpenPart:
         csc, counts = _to_csc(table)
         refuse_malformed(csc, counts, self._n, before)
         return csc
+
+    def read_lists(self, group: int, again: PageReader | None) -> Lists:
+        """One row group: by Arrow, with every check, or by its pages if they are known and the file is the same."""
+        known = again and again.read(group, self._source, self._n)
+        if known is not None:
+            return known
+        csc = self.read([group])
+        lists = Lists(csc.indptr, csc.indices, csc.data)
+        if again is not None:
+            again.note(group, self._file.metadata, self._source, lists)
+        return lists
 
     def read_bounds(self) -> list[np.ndarray]:
         groups = range(self._info.row_groups)

@@ -43,6 +43,14 @@ def _first_fault(features, counts, bounds, indptr, indices, data, n, bound, feat
         if bounds[j] > bound or (bounds[j] == bound and features[j] <= feature):
             return _ORDER
         bound, feature = bounds[j], features[j]
+    return _first_fault_of_lists(indptr, indices, data, n)
+
+
+@njit(nogil=True, cache=True)
+def _first_fault_of_lists(indptr, indices, data, n):  # type: ignore[no-untyped-def]
+    """The first thing that is wrong with positions or values, whose lists do not lie outside their arrays."""
+    for j in range(indptr.size - 1):
+        lo, hi = indptr[j], indptr[j + 1]
         examples, rising = indices[lo:hi], True  # a slice, as loops that begin at 0 or 1 are vectorised
         for k in range(1, examples.size):
             rising &= examples[k - 1] < examples[k]
@@ -66,6 +74,13 @@ def refuse_malformed(csc: Csc, counts: np.ndarray, n: int, before: tuple[float, 
     if csc.data is not None and data.size != csc.indices.size:
         raise Mismatch("examples and values differ in length")
     fault = _first_fault(csc.features, counts, csc.bounds, csc.indptr, csc.indices, data, n, *before)
+    if fault:
+        raise Mismatch(_FAULTS[fault].format(last=n - 1))
+
+
+def refuse_malformed_lists(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None, n: int) -> None:
+    """Raise Mismatch unless positions over n examples and values are what kernels expect; indptr was checked before."""
+    fault = _first_fault_of_lists(indptr, indices, np.empty(0, np.float32) if data is None else data, n)
     if fault:
         raise Mismatch(_FAULTS[fault].format(last=n - 1))
 
