@@ -103,6 +103,7 @@ class _Streamed:
         parts: list[Columns] = []
         for lists in self._partition.read_groups(groups(), self._again):
             parts.append(self._columns(taken[-1][len(parts)], lists))
+            del lists  # its memory is used again when nobody holds it
             if len(parts) == len(taken[-1]):
                 yield Columns.joined(parts, self._n)
                 parts = []

@@ -133,13 +133,14 @@ class _OpenPart:
         return csc
 
     def read_lists(self, group: int, again: PageReader | None) -> Lists:
-        """One row group: by Arrow, with every check, or by its pages if they are known and the file is the same."""
-        known = again and again.read(group, self._source, self._n)
+        """One row group: by Arrow, with every check, or by its pages if they are known from an earlier time."""
+        on_disk = isinstance(self._source, pa.OSFile)  # a request for each page would take longer elsewhere
+        known = again.read(group, self._source, self._n) if again is not None and on_disk else None
         if known is not None:
             return known
         csc = self.read([group])
         lists = Lists(csc.indptr, csc.indices, csc.data)
-        if again is not None:
+        if again is not None and on_disk:
             again.note(group, self._file.metadata, self._source, lists)
         return lists
 

@@ -22,6 +22,7 @@ from transforms.schema import Mismatch
 from transforms.validation import refuse_malformed_lists
 
 DATA_PAGE_V2, PLAIN, DELTA_BINARY_PACKED = 3, 0, 5  # numbers of the Parquet format
+HEADER = 1 << 10  # bytes that hold the header of a page
 BEHIND = 8  # bytes that are read behind the last page, as integers are unpacked from eight bytes; a footer is longer
 
 
@@ -40,6 +41,11 @@ class Memory:
 
     def __init__(self) -> None:
         self._pieces: list[np.ndarray] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return sum(piece.size for piece in self._pieces)
 
     def empty(self, size: int, dtype: Any) -> np.ndarray:
         """As np.empty(size, dtype)."""
@@ -64,7 +70,7 @@ class Lists(NamedTuple):
 
 
 class Page(NamedTuple):
-    """So many numbers, encoded in these bytes, counted from the first page of the row group."""
+    """So many numbers, encoded in these bytes of the file."""
 
     count: int
     start: int
@@ -75,29 +81,32 @@ class Page(NamedTuple):
 class Pages:
     """Where the lists of a row group stand in its file."""
 
-    start: int
-    stop: int
     examples: list[Page]
     values: list[Page] | None
     indptr: np.ndarray
 
     def decode(self, source: pa.NativeFile, memory: Memory) -> Lists:
         """The lists, from the file. Mismatch if it is too short, or examples are not packed as they should be."""
-        raw = memory.empty(self.stop - self.start, np.uint8)
-        source.seek(self.start)
-        if (found := source.readinto(raw)) < raw.size:
-            raise Mismatch(f"{raw.size - found} bytes of a row group are missing")
-        indices = memory.empty(int(self.indptr[-1]), np.int32)
-        words = np.ndarray(raw.size - 7, np.uint64, raw.data, 0, 1)  # words[k]: the eight bytes from byte k on
+        first, size = self.examples[0].start, int(self.indptr[-1])
+        packed = memory.empty(self.examples[-1].stop - first + BEHIND, np.uint8)
+        _read_into(packed, source, first)
+        words = np.ndarray(packed.size - 7, np.uint64, packed.data, 0, 1)  # words[k]: the eight bytes from byte k on
+        indices = memory.empty(size, np.int32)
         for page, out in _shares(self.examples, indices):
-            if not _unpack_deltas(raw, words, page.start, page.stop, out):
+            if not _unpack_deltas(packed, words, page.start - first, page.stop - first, out):
                 raise Mismatch("a page of examples is broken")
         if self.values is None:
             return Lists(self.indptr, indices, None)
-        data = memory.empty(indices.size, np.float32)
+        data = memory.empty(size, np.float32)
         for page, out in _shares(self.values, data):
-            out.view(np.uint8)[:] = raw[page.start : page.stop]
+            _read_into(out.view(np.uint8), source, page.start)
         return Lists(self.indptr, indices, data)
+
+
+def _read_into(out: np.ndarray, source: pa.NativeFile, start: int) -> None:
+    source.seek(start)
+    if (found := source.readinto(out)) < out.size:
+        raise Mismatch(f"{out.size - found} bytes are missing")
 
 
 class PageReader:
@@ -106,6 +115,10 @@ class PageReader:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._pages: dict[int, Pages | None] = {}  # of the row groups that Arrow has read
+
+    def knows(self, group: int) -> bool:
+        """Is this row group read by its pages?"""
+        return self._pages.get(group) is not None
 
     def read(self, group: int, source: pa.NativeFile, n: int) -> Lists | None:
         """The lists over n examples, well-formed; None if the pages of this row group are not known."""
@@ -128,18 +141,12 @@ def _find_pages(group: pq.RowGroupMetaData, source: pa.NativeFile, lists: Lists,
     Only for a row group that was read: pyarrow lets a broken footer end the process when it is asked for a column.
     """
     chunks = [group.column(k) for k in range(3, group.num_columns)]
-    starts = [chunk.data_page_offset for chunk in chunks]
-    stops = [start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)]
-    if starts[1:] != stops[:-1] or any(one.has_dictionary_page or one.compression != "UNCOMPRESSED" for one in chunks):
+    if any(one.has_dictionary_page or one.compression != "UNCOMPRESSED" for one in chunks):
         return None
-    start, stop = starts[0], stops[-1] + BEHIND
-    content = source.read_at(stop - start, start)
     try:
-        examples = _list_pages(content, 0, stops[0] - start, DELTA_BINARY_PACKED, lists.indices)
-        values = None
-        if lists.data is not None:
-            values = _list_pages(content, starts[1] - start, stops[1] - start, PLAIN, lists.data)
-        pages = Pages(start, stop, examples, values, lists.indptr.copy())
+        examples = _list_pages(source, chunks[0], DELTA_BINARY_PACKED, lists.indices.size)
+        values = None if lists.data is None else _list_pages(source, chunks[1], PLAIN, lists.data.size)
+        pages = Pages(examples, values, lists.indptr.copy())
         found = pages.decode(source, memory)
     except (Mismatch, IndexError, KeyError, TypeError):  # of a header that holds something else
         return None
@@ -158,21 +165,21 @@ def _shares(pages: list[Page], array: np.ndarray) -> list[tuple[Page, np.ndarray
     return [(page, array[end - page.count : end]) for page, end in zip(pages, ends, strict=True)]
 
 
-def _list_pages(content: bytes, at: int, stop: int, encoding: int, array: np.ndarray) -> list[Page]:
-    """The pages content[at:stop] of an array, each with a header of Thrift before it."""
-    pages = []
-    while at < stop:
-        header, begin = _read_struct(content, at)
-        at = begin + header[3]
-        about = header[8]
-        first = begin + about[5] + about[6]  # behind the levels
+def _list_pages(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData, encoding: int, size: int) -> list[Page]:
+    """The pages of a column, which holds so many numbers; each has a header before it, in Thrift's compact protocol."""
+    pages, at, end = [], chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
+    while at < end:
+        header, begin = _read_struct(source.read_at(min(HEADER, end - at), at), 0)
+        about = header[8]  # what a data page of version 2 has
+        first, stop = at + begin + about[5] + about[6], at + begin + header[3]  # behind the levels
         known = header[1] == DATA_PAGE_V2 and about[4] == encoding and about[2] == 0
-        if not known or not begin <= first <= at <= stop or about[1] < 0:
+        if not known or not at < first <= stop <= end or not 0 <= about[1] <= size:
             raise Mismatch("a page of another kind")
-        if encoding == PLAIN and at - first != 4 * about[1]:
+        if encoding == PLAIN and stop - first != 4 * about[1]:
             raise Mismatch("a page of another size")
-        pages.append(Page(about[1], first, at))
-    if sum(page.count for page in pages) != array.size:
+        pages.append(Page(about[1], first, stop))
+        at = stop
+    if not pages or sum(page.count for page in pages) != size:
         raise Mismatch("pages of another size")
     return pages
 
@@ -260,7 +267,7 @@ def _unpack_deltas(raw, words, at, stop, out):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _add_deltas(words, at, width, base, last, out, first, count):  # type: ignore[no-untyped-def]
     """out[first : first + count] = last + cumsum(base + d), d being numbers of `width` bits from byte `at` on.
 
