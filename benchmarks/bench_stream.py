@@ -2,15 +2,14 @@
 
     python -m benchmarks.bench_stream
 
-Two worker processes limited to 400 MB each, and columns of 3.2 GB. Says what `auto` chose, the workers' peak memory,
-whether any was restarted, and whether the coefficients equal those of an in-process run that keeps all in memory.
+Two worker processes limited to 400 MB each, and columns of 3.2 GB, against two that may hold them all. Says the
+workers' peak memory, whether any was restarted, the seconds of the rounds alone, and whether coefficients are equal.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from pathlib import Path
 
 import click
@@ -44,33 +43,40 @@ def make_dataset(n: int, p: int, url: str) -> Dataset:
     return from_arrays(X, y, url, partitions=8)
 
 
+def fit(dataset: Dataset, run: Path, residency: str, limit: str | None) -> tuple[list[float], list[int], bool]:
+    """Fit in two processes; the seconds of each round, the processes' peak memory, and whether one was restarted."""
+    options = {} if limit is None else {"memory_limit": limit}
+    with open_client(ClusterOptions(workers=2, processes=True, **options)) as client:
+        before = client.run(peak_memory)
+        fit_path(dataset, str(run), path=PathOptions(length=3), client=client, blocks=2, residency=residency)
+        after = client.run(peak_memory)
+    restarted = {pid for pid, _ in before.values()} != {pid for pid, _ in after.values()}
+    seconds = pq.read_table(run / "trace.parquet")["seconds"].to_pylist()
+    return seconds, [peak for _, peak in after.values()], restarted
+
+
 @click.command()
 @click.option("--scale", default=1.0, show_default=True, help="Share of the full size.")
-def main(scale: float) -> None:
+@click.option("--repeat", default=1, show_default=True, help="Fits of each kind, by turns; the fastest rounds count.")
+def main(scale: float, repeat: int) -> None:
     """Run both and compare."""
     scratch = Path(tempfile.mkdtemp(prefix="dglmnet-bench-"))
-    path = PathOptions(length=3)
+    kinds = {"streamed": ("auto" if scale == 1.0 else "stream", LIMIT), "memory": ("memory", None)}
     try:
         dataset = make_dataset(int(200_000 * scale), 5000, str(scratch / "dataset"))
         click.echo(f"{dataset.nnz:,} nonzeros: {8 * dataset.nnz / 1e9:.1f} GB as columns; two workers of {LIMIT}")
-        with open_client(ClusterOptions(workers=2, memory_limit=LIMIT, processes=True)) as client:
-            before = client.run(peak_memory)
-            began = time.perf_counter()
-            fit_path(dataset, str(scratch / "streamed"), path=path, client=client, blocks=2)
-            streamed = time.perf_counter() - began
-            after = client.run(peak_memory)
-        with open_client(ClusterOptions(workers=2)) as client:
-            began = time.perf_counter()
-            fit_path(dataset, str(scratch / "memory"), path=path, client=client, blocks=2, residency="memory")
-            memory = time.perf_counter() - began
-        weights = [pq.read_table(scratch / name / "coefficients.parquet") for name in ("streamed", "memory")]
-        rounds = pq.read_table(scratch / "streamed" / "trace.parquet").num_rows
-        restarted = {pid for pid, _ in before.values()} != {pid for pid, _ in after.values()}
-        click.echo(
-            f"streamed: {streamed:.0f} s for {rounds} rounds; in memory (in-process): {memory:.0f} s with loading"
-        )
-        click.echo(f"peak memory of the workers: {', '.join(f'{peak / 1e6:.0f} MB' for _, peak in after.values())}")
-        click.echo(f"workers restarted: {'yes' if restarted else 'none'}")
+        rounds: dict[str, list[float]] = {}
+        for k in range(repeat):
+            for kind, (residency, limit) in kinds.items():
+                seconds, peaks, restarted = fit(dataset, scratch / f"{kind}-{k}", residency, limit)
+                rounds[kind] = list(map(min, seconds, rounds.get(kind, seconds)))
+                if kind == "streamed":
+                    shown = ", ".join(f"{peak / 1e6:.0f} MB" for peak in peaks)
+                    click.echo(f"peak memory of the workers: {shown}; restarted: {'yes' if restarted else 'none'}")
+        for kind, seconds in rounds.items():
+            click.echo(f"{kind}: {sum(seconds):.2f} s in {len(seconds)} rounds, {min(seconds):.3f} s the fastest")
+        click.echo(f"streamed / memory: {sum(rounds['streamed']) / sum(rounds['memory']):.2f}")
+        weights = [pq.read_table(scratch / f"{kind}-0" / "coefficients.parquet") for kind in kinds]
         click.echo(f"coefficients equal to the last bit: {weights[0].equals(weights[1])}")
     finally:
         shutil.rmtree(scratch)

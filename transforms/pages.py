@@ -1,10 +1,10 @@
 """The lists of a row group straight from Parquet's pages, for those who read the same row groups over and over.
 
-Beside each nonzero Arrow decodes the levels that say where lists end: measured, 4.7 ns a nonzero in all. Where they end
-is known once a row group was read. What is left then is to unpack the examples and to copy the values, in 0.8 ns.
+Arrow decodes two levels beside each nonzero, to find where lists end: measured, 4.8 ns a nonzero in all. Where they end
+is known once a row group was read. What is left then is to unpack the examples and to read the values: 0.7 ns.
 
 Only what `parts.py` writes is understood: data pages of version 2, not compressed, of delta-packed integers and plain
-floats. A row group is read so where that gives the same as Arrow; all others are left to Arrow, as often as they are read.
+floats. A row group is read so where that gives what Arrow gave, bit for bit. All others are left to Arrow each time.
 """
 
 from __future__ import annotations

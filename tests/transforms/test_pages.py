@@ -187,7 +187,7 @@ def test_pages_of_any_other_bytes_are_refused_or_well_formed(tmp_path: Path) -> 
         except DatasetError:
             refused += 1
             continue
-        assert 0 <= lists.indices.min() and lists.indices.max() < n
+        assert lists.indices.min() >= 0 and lists.indices.max() < n
         assert lists.data is not None and np.isfinite(lists.data).all()
         for lo, hi in zip(lists.indptr[:-1], lists.indptr[1:], strict=True):
             assert (np.diff(lists.indices[lo:hi]) > 0).all()
