@@ -126,7 +126,7 @@ class _OpenPart:
     def read(self, groups: Sequence[int], before: tuple[float, int] = BEFORE_ALL) -> Csc:
         """Some row groups, one after another."""
         # Older Arrow cannot read no row groups at all.
-        table = self._file.read_row_groups(list(groups), use_threads=False) if groups else self._file.schema_arrow.empty_table()
+        table = self._file.read_row_groups(list(groups)) if groups else self._file.schema_arrow.empty_table()
         refuse_nulls(table)
         csc, counts = _to_csc(table)
         refuse_malformed(csc, counts, self._n, before)
