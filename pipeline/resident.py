@@ -87,7 +87,7 @@ class _Streamed:
 
     def __init__(self, partition: Partition, n: int, cut: list[range], memory: Memory) -> None:
         self.stretches = cut
-        self._partition, self._n = partition, n
+        self._partition, self._n, self._memory = partition, n, memory
         self._again = PageReader(memory)
         self._kinds: dict[int, UInt8] = {}  # of the columns of each row group
 
@@ -105,14 +105,25 @@ class _Streamed:
             parts.append(self._columns(taken[-1][len(parts)], lists))
             del lists  # its memory is used again when nobody holds it
             if len(parts) == len(taken[-1]):
-                yield Columns.joined(parts, self._n)
+                yield self._joined(parts)
                 parts = []
 
+    def _joined(self, parts: list[Columns]) -> Columns:
+        """One stretch. Fresh memory for a matrix would take longer than to fill it."""
+        rows = [part.dense for part in parts if len(part.dense) == part.count]
+        if len(rows) < max(2, len(parts)):
+            return Columns.joined(parts, self._n)
+        matrix = self._memory.empty(sum(one.size for one in rows), np.float32).reshape(-1, self._n)
+        return Columns.from_rows(np.concatenate(rows, out=matrix))
+
     def _columns(self, group: int, lists: Lists) -> Columns:
-        """The columns of a row group. Where they are lists and were surveyed before, they are used as they are."""
+        """The columns of a row group. Lists that were surveyed before, and full columns, are used as they are."""
+        if lists.indices is None:
+            assert lists.data is not None, "columns without positions have values"
+            return Columns.from_rows(lists.data.reshape(-1, self._n))
         kind = self._kinds.get(group)
         if kind is None or (kind >= DENSE).any():
-            columns = Columns.from_csc(*lists, self._n)
+            columns = Columns.from_csc(lists.indptr, lists.indices, lists.data, self._n)
             self._kinds[group] = columns.kind
             return columns
         lo, hi = lists.indptr[:-1], lists.indptr[1:]

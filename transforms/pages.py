@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numba import njit
 
 from transforms.schema import Mismatch
-from transforms.validation import refuse_malformed_lists
+from transforms.validation import refuse_malformed_lists, refuse_malformed_values
 
 DATA_PAGE_V2, PLAIN, DELTA_BINARY_PACKED = 3, 0, 5  # numbers of the Parquet format
 HEADER = 1 << 10  # bytes that hold the header of a page
@@ -65,11 +65,12 @@ class Lists(NamedTuple):
     """Positions and values of features, as in a CSC matrix; data is None where every value is 1."""
 
     indptr: np.ndarray  # int64
-    indices: np.ndarray  # int32
+    indices: np.ndarray | None  # int32; None where each feature is known to have a value for every example
     data: np.ndarray | None  # float32
 
 
-class Page(NamedTuple):
+@dataclass(frozen=True)
+class Page:
     """So many numbers, encoded in these bytes of the file."""
 
     count: int
@@ -85,22 +86,26 @@ class Pages:
     values: list[Page] | None
     indptr: np.ndarray
 
-    def decode(self, source: pa.NativeFile, memory: Memory) -> Lists:
-        """The lists, from the file. Mismatch if it is too short, or examples are not packed as they should be."""
-        first, size = self.examples[0].start, int(self.indptr[-1])
+    def read_examples(self, source: pa.NativeFile, memory: Memory) -> np.ndarray:
+        """The positions. Mismatch if the file is too short, or they are not packed as they should be."""
+        first = self.examples[0].start
         packed = memory.empty(self.examples[-1].stop - first + BEHIND, np.uint8)
         _read_into(packed, source, first)
         words = np.ndarray(packed.size - 7, np.uint64, packed.data, 0, 1)  # words[k]: the eight bytes from byte k on
-        indices = memory.empty(size, np.int32)
+        indices = memory.empty(int(self.indptr[-1]), np.int32)
         for page, out in _shares(self.examples, indices):
             if not _unpack_deltas(packed, words, page.start - first, page.stop - first, out):
                 raise Mismatch("a page of examples is broken")
+        return indices
+
+    def read_values(self, source: pa.NativeFile, memory: Memory) -> np.ndarray | None:
+        """The values, if there are any. Mismatch if the file is too short."""
         if self.values is None:
-            return Lists(self.indptr, indices, None)
-        data = memory.empty(size, np.float32)
+            return None
+        data = memory.empty(int(self.indptr[-1]), np.float32)
         for page, out in _shares(self.values, data):
             _read_into(out.view(np.uint8), source, page.start)
-        return Lists(self.indptr, indices, data)
+        return data
 
 
 def _read_into(out: np.ndarray, source: pa.NativeFile, start: int) -> None:
@@ -125,9 +130,13 @@ class PageReader:
         pages = self._pages.get(group)
         if pages is None:
             return None
-        lists = pages.decode(source, self._memory)
-        refuse_malformed_lists(*lists, n)
-        return lists
+        data = pages.read_values(source, self._memory)
+        if data is not None and data.size == (pages.indptr.size - 1) * n:  # every example, whatever the examples say
+            refuse_malformed_values(data)
+            return Lists(pages.indptr, None, data)
+        indices = pages.read_examples(source, self._memory)
+        refuse_malformed_lists(pages.indptr, indices, data, n)
+        return Lists(pages.indptr, indices, data)
 
     def note(self, group: int, about: pq.FileMetaData, source: pa.NativeFile, lists: Lists) -> None:
         """Find the pages of a row group, given what Arrow made of it."""
@@ -143,14 +152,15 @@ def _find_pages(group: pq.RowGroupMetaData, source: pa.NativeFile, lists: Lists,
     chunks = [group.column(k) for k in range(3, group.num_columns)]
     if any(one.has_dictionary_page or one.compression != "UNCOMPRESSED" for one in chunks):
         return None
+    assert lists.indices is not None, "Arrow reads them"
     try:
         examples = _list_pages(source, chunks[0], DELTA_BINARY_PACKED, lists.indices.size)
         values = None if lists.data is None else _list_pages(source, chunks[1], PLAIN, lists.data.size)
         pages = Pages(examples, values, lists.indptr.copy())
-        found = pages.decode(source, memory)
+        same = _same_bits(pages.read_examples(source, memory), lists.indices)
+        return pages if same and _same_bits(pages.read_values(source, memory), lists.data) else None
     except (Mismatch, IndexError, KeyError, TypeError):  # of a header that holds something else
         return None
-    return pages if _same_bits(found.indices, lists.indices) and _same_bits(found.data, lists.data) else None
 
 
 def _same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
