@@ -99,7 +99,7 @@ def main(scale: float, repeat: int) -> None:
         for kind, one in best.items():
             peaks = ", ".join(f"{peak / 1e6:.0f} MB" for peak in one.peaks)
             click.echo(
-                f"{kind}: {sum(one.rounds):.2f} s in {len(one.rounds)} rounds; CPU time of the workers after the first λ "
+                f"{kind}: {sum(one.rounds):.2f} s in {len(one.rounds)} rounds; the workers' CPU time after the first λ "
                 f"{one.cpu:.2f} s, their peak memory {peaks}, restarted: {'yes' if one.restarted else 'none'}"
             )
         ratio = best["streamed"].cpu / best["memory"].cpu

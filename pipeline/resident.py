@@ -57,9 +57,9 @@ class PartitionColumns:
     def __init__(self, partitions: Sequence[Partition], n: int) -> None:
         groups = [partition.read_bounds() for partition in partitions]
         sizes = [[bounds.size for bounds in part] for part in groups]
-        memory = Memory()
+        self.memory = Memory()
         self._parts = [
-            _Streamed(partition, n, stretches(counts, n, ones=not partition.info.values), memory)
+            _Streamed(partition, n, stretches(counts, n, ones=not partition.info.values), self.memory)
             for counts, partition in zip(sizes, partitions, strict=True)
         ]
         self._ends = np.cumsum([len(part.stretches) for part in self._parts]).tolist()
