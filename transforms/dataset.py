@@ -123,10 +123,12 @@ class _OpenPart:
                 f"{info.row_groups}"
             )
 
-    def read(self, groups: Sequence[int], before: tuple[float, int] = BEFORE_ALL) -> Csc:
-        """Some row groups, one after another."""
+    def read(self, groups: Sequence[int], before: tuple[float, int] = BEFORE_ALL, *, threads: bool = True) -> Csc:
+        """Some row groups, one after another. threads: may columns be decoded side by side, in more memory?"""
         # Older Arrow cannot read no row groups at all.
-        table = self._file.read_row_groups(list(groups)) if groups else self._file.schema_arrow.empty_table()
+        table = self._file.schema_arrow.empty_table()
+        if groups:
+            table = self._file.read_row_groups(list(groups), use_threads=threads)
         refuse_nulls(table)
         csc, counts = _to_csc(table)
         refuse_malformed(csc, counts, self._n, before)
@@ -138,10 +140,11 @@ class _OpenPart:
         known = again.read(group, self._source, self._n) if again is not None and on_disk else None
         if known is not None:
             return known
-        csc = self.read([group])
+        csc = self.read([group], threads=False)
         lists = Lists(csc.indptr, csc.indices, csc.data)
         if again is not None and on_disk:
             again.note(group, self._file.metadata, self._source, lists)
+            pa.default_memory_pool().release_unused()  # Arrow may not be needed again
         return lists
 
     def read_bounds(self) -> list[np.ndarray]:
