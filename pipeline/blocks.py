@@ -273,7 +273,7 @@ class DaskBlocks(Blocks):
         held = {}
         for one in self._holders:
             need = Need.of(self._dataset, one.groups)
-            held[one.worker.id] = need.total(one.residency, len(one.groups)) if one.groups else 0
+            held[one.worker.id] = need.total(one.residency) if one.groups else 0
         try:
             return place(self._dataset, shares, self._residency, held)
         except NoRoom:

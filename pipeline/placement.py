@@ -28,7 +28,10 @@ EXAMPLE_BYTES = 48  # of vectors over examples, for each block that runs cycles;
 # Of the driver's vectors. Measured at 16 million examples in one process, those of two blocks included: 75 bytes an
 # example, and 82 for a strict gap.
 DRIVER_EXAMPLE_BYTES, DRIVER_FEATURE_BYTES = 90, 48
-STREAM_BYTES = 64 << 20  # for a row group that is read, decoded and checked; for each block
+# For each block that is streamed: the stretch that is worked on, the one that is read meanwhile and the one before, a
+# row group that is decoded. Where there are so many examples that four columns make a stretch, it is by the examples.
+STREAM_BYTES, STREAM_EXAMPLE_BYTES = 64 << 20, 48
+STREAM_FEATURE_BYTES = 9  # where its list ends, and its kind
 
 
 @dataclass(frozen=True)
@@ -166,16 +169,20 @@ class Need:
     """The bytes that some blocks take on a worker."""
 
     columns: int  # in memory
+    streamed: int  # of columns that are streamed
     vectors: int
 
     @classmethod
     def of(cls, dataset: Dataset, groups: Sequence[list[int]]) -> Need:
         infos = [dataset.partitions[k].info for group in groups for k in group]
         columns = sum(_column_bytes(info, dataset.n) + 24 * info.features for info in infos)
-        return cls(columns, dataset.n * EXAMPLE_BYTES * len(groups) + sum(8 * info.features for info in infos))
+        features = sum(info.features for info in infos)
+        streamed = max(STREAM_BYTES, STREAM_EXAMPLE_BYTES * dataset.n) * len(groups) + STREAM_FEATURE_BYTES * features
+        vectors = EXAMPLE_BYTES * dataset.n * len(groups) + 8 * features
+        return cls(columns, min(columns, streamed), vectors)
 
-    def total(self, residency: str, blocks: int) -> int:
-        return self.vectors + (self.columns if residency == "memory" else min(self.columns, STREAM_BYTES * blocks))
+    def total(self, residency: str) -> int:
+        return self.vectors + (self.columns if residency == "memory" else self.streamed)
 
 
 def _column_bytes(info: PartInfo, n: int) -> int:
@@ -204,8 +211,8 @@ def choose_residency(
     else:
         left = limit = psutil.virtual_memory().available // sharing + held
     if residency == "auto":
-        residency = "memory" if need.total("memory", len(groups)) <= left - (1 - SAFE_SHARE) * limit else "stream"
-    wanted = need.total(residency, len(groups))
+        residency = "memory" if need.total("memory") <= left - (1 - SAFE_SHARE) * limit else "stream"
+    wanted = need.total(residency)
     if wanted > left - (1 - MOST_SHARE) * limit:
         raise NoRoom(_too_much(need, wanted, worker, left, len(groups), residency))
     return residency

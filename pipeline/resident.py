@@ -7,10 +7,12 @@ and sparse Δβ. Margins, weights and the working residual never travel.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,11 +20,14 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from solver import Block, Columns, Examples, ThreadBlocks
-from solver.arrays import Float64, Int64
+from solver.arrays import Float64, Int64, UInt8
 from solver.block import join_answers
+from solver.columns import DENSE
 from solver.losses import find_loss
 from solver.stretches import InMemory
+from solver.threads import one_ahead
 from transforms import Dataset, Partition
+from transforms.pages import Lists, Memory, PageReader
 
 # Columns times examples of a stretch. Row groups of few long columns are joined up to this, and to four columns, as
 # kernels take four rows of a matrix at a time. Dense ones then take 16 MB, or more with millions of examples.
@@ -46,22 +51,22 @@ class PartitionColumns:
     """The columns of some partitions, read from Parquet row group by row group, anew each time (section 3).
 
     A stretch is a row group, or some of them. Their sizes and bounds are known, so that those which do not matter stay
-    unread.
+    unread. The next stretch is read while one is worked on.
     """
 
     def __init__(self, partitions: Sequence[Partition], n: int) -> None:
-        self._partitions, self._n = partitions, n
         groups = [partition.read_bounds() for partition in partitions]
         sizes = [[bounds.size for bounds in part] for part in groups]
-        self._stretches = [
-            stretches(counts, n, ones=not partition.info.values)
+        self.memory = Memory()
+        self._parts = [
+            _Streamed(partition, n, stretches(counts, n, ones=not partition.info.values), self.memory)
             for counts, partition in zip(sizes, partitions, strict=True)
         ]
-        self._ends = np.cumsum([len(part) for part in self._stretches]).tolist()
+        self._ends = np.cumsum([len(part.stretches) for part in self._parts]).tolist()
         self.counts = [
             sum(part[group] for group in stretch)
-            for part, joined in zip(sizes, self._stretches, strict=True)
-            for stretch in joined
+            for part, streamed in zip(sizes, self._parts, strict=True)
+            for stretch in streamed.stretches
         ]
         self.bounds = np.concatenate([np.empty(0), *(bounds for part in groups for bounds in part)])
 
@@ -69,29 +74,61 @@ class PartitionColumns:
         return self.read(range(len(self.counts)))
 
     def read(self, chosen: Iterable[int]) -> Iterator[Columns]:
-        numbers = _Peekable(chosen)
-        first = 0
-        for partition, joined, end in zip(self._partitions, self._stretches, self._ends, strict=True):
-            if numbers.next_is_below(end):
-                yield from _read_stretches(partition, (joined[k - first] for k in numbers.below(end)), self._n)
-            first = end
+        return one_ahead(self._read, chosen)
+
+    def _read(self, chosen: Iterator[int]) -> Generator[Columns, None, None]:
+        for k, numbers in groupby(chosen, key=lambda number: bisect_right(self._ends, number)):
+            first = self._ends[k - 1] if k else 0
+            yield from self._parts[k].read(number - first for number in numbers)
 
 
-def _read_stretches(partition: Partition, chosen: Iterable[range], n: int) -> Iterator[Columns]:
-    """These stretches of a partition, each read when it is asked for."""
-    taken: list[range] = []
+class _Streamed:
+    """One partition in stretches, and what is known of its row groups once they were read."""
 
-    def groups() -> Iterator[int]:
-        for stretch in chosen:
-            taken.append(stretch)
-            yield from stretch
+    def __init__(self, partition: Partition, n: int, cut: list[range], memory: Memory) -> None:
+        self.stretches = cut
+        self._partition, self._n, self._memory = partition, n, memory
+        self._again = PageReader(memory)
+        self._kinds: dict[int, UInt8] = {}  # of the columns of each row group
 
-    parts: list[Columns] = []
-    for csc in partition.read_groups(groups()):
-        parts.append(Columns.from_csc(csc.indptr, csc.indices, csc.data, n))
-        if len(parts) == len(taken[-1]):
-            yield Columns.joined(parts, n)
-            parts = []
+    def read(self, chosen: Iterable[int]) -> Iterator[Columns]:
+        """These stretches, each read when it is asked for."""
+        taken: list[range] = []
+
+        def groups() -> Iterator[int]:
+            for k in chosen:
+                taken.append(self.stretches[k])
+                yield from taken[-1]
+
+        parts: list[Columns] = []
+        for lists in self._partition.read_groups(groups(), self._again):
+            parts.append(self._columns(taken[-1][len(parts)], lists))
+            del lists  # its memory is used again when nobody holds it
+            if len(parts) == len(taken[-1]):
+                yield self._joined(parts)
+                parts = []
+
+    def _joined(self, parts: list[Columns]) -> Columns:
+        """One stretch. Fresh memory for a matrix would take longer than to fill it."""
+        rows = [part.dense for part in parts if len(part.dense) == part.count]
+        if len(rows) < max(2, len(parts)):
+            return Columns.joined(parts, self._n)
+        matrix = self._memory.empty(sum(one.size for one in rows), np.float32).reshape(-1, self._n)
+        return Columns.from_rows(np.concatenate(rows, out=matrix))
+
+    def _columns(self, group: int, lists: Lists) -> Columns:
+        """The columns of a row group. Lists that were surveyed before, and full columns, are used as they are."""
+        if lists.indices is None:
+            assert lists.data is not None, "columns without positions have values"
+            return Columns.from_rows(lists.data.reshape(-1, self._n))
+        kind = self._kinds.get(group)
+        if kind is None or (kind >= DENSE).any():
+            columns = Columns.from_csc(lists.indptr, lists.indices, lists.data, self._n)
+            self._kinds[group] = columns.kind
+            return columns
+        lo, hi = lists.indptr[:-1], lists.indptr[1:]
+        data = np.empty(0, np.float32) if lists.data is None else lists.data
+        return replace(Columns.empty(self._n), kind=kind, lo=lo, hi=hi, at=lo, indices=lists.indices, data=data)
 
 
 class LoadedColumns(InMemory):
@@ -109,22 +146,6 @@ class LoadedColumns(InMemory):
             found += [Columns.joined(parts[one.start : one.stop], n) for one in joined]
         super().__init__(found)
         self.bounds = np.concatenate(bounds)
-
-
-class _Peekable:
-    """Rising numbers, taken one by one, only when they are needed: which come next may depend on what was read."""
-
-    def __init__(self, numbers: Iterable[int]) -> None:
-        self._numbers = iter(numbers)
-        self._next = next(self._numbers, None)
-
-    def next_is_below(self, end: int) -> bool:
-        return self._next is not None and self._next < end
-
-    def below(self, end: int) -> Iterator[int]:
-        while self._next is not None and self._next < end:
-            yield self._next
-            self._next = next(self._numbers, None)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ adding one.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -465,7 +466,7 @@ class Block:
 
     def _read(self, chosen: Iterable[int]) -> Iterator[tuple[int, Columns]]:
         """These stretches, each with its number; `chosen` may depend on what was read before."""
-        taken: list[int] = []
+        taken: deque[int] = deque()
 
         def noted() -> Iterator[int]:
             for k in chosen:
@@ -474,7 +475,7 @@ class Block:
 
         for columns in self._source.read(noted()):
             self._check_stretch(columns)
-            yield taken[-1], columns
+            yield taken.popleft(), columns
 
     def _columns(self) -> Iterator[tuple[int, Columns]]:
         """The source's columns, each stretch with the position of its first column."""

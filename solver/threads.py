@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import cache
 from itertools import pairwise
 from typing import TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
 STRIP = 1 << 18  # examples: a pass over them takes long beside handing them to a thread
 
@@ -67,3 +70,28 @@ def strips(n: int) -> list[int]:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="search")
+
+
+def one_ahead(read: Callable[[Iterator[K]], Generator[T, None, None]], asked: Iterable[K]) -> Iterator[T]:
+    """read(asked), which must give one item for each; a thread makes the next one while the caller uses the last.
+
+    `asked` is gone through by the caller's thread, one ahead too. An error of `read` comes out in its place. When no
+    more is wanted, the thread ends, and then `read` is closed.
+    """
+    handed: deque[K] = deque()
+
+    def one_by_one() -> Iterator[K]:
+        while handed:
+            yield handed.popleft()
+
+    items = read(one_by_one())
+    with closing(items), ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+        waiting: deque[Future[T]] = deque()
+        for one in asked:
+            handed.append(one)
+            waiting.append(pool.submit(next, items))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        for last in waiting:
+            yield last.result()
+        next(items, None)  # it may find something wrong at its end

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from transforms.dataset_record import DATASET_JSON, DatasetRecord, read_dataset_record
 from transforms.errors import DatasetError
 from transforms.labels import LABELS_PARQUET, Labels, checked_labels
+from transforms.pages import Lists, PageReader
 from transforms.parts import Csc, PartInfo, hash_ids, part_schema
 from transforms.schema import Mismatch
 from transforms.storage import StorageOptions, decode_parquet, display, explained, is_local, open_storage, redact
@@ -60,11 +61,14 @@ class Partition:
             if bound_above is None:
                 part.refuse_other_count(nnz)
 
-    def read_groups(self, chosen: Iterable[int]) -> Iterator[Csc]:
-        """These row groups, each read when it is asked for."""
+    def read_groups(self, chosen: Iterable[int], again: PageReader | None = None) -> Iterator[Lists]:
+        """The lists of these row groups, each read when it is asked for.
+
+        again: where the pages of a row group are is noted here, and it is read by them from the next time on.
+        """
         with self._open() as part:
             for group in chosen:
-                yield part.read([group])
+                yield part.read_lists(group, again)
 
     def read_bounds(self) -> list[np.ndarray]:
         """The bounds alone, of each row group."""
@@ -89,7 +93,7 @@ class Partition:
                 # Row groups are asked for one after another on a disk, in a few large requests elsewhere.
                 pq.ParquetFile(source, pre_buffer=not is_local(fs)) as file,
             ):
-                yield _OpenPart(file, self.info, self.n)
+                yield _OpenPart(file, source, self.info, self.n)
         except FileNotFoundError:
             raise DatasetError("this part of the data set is missing: convert again", where) from None
         except UNREADABLE as error:
@@ -109,8 +113,8 @@ def one_line(error: BaseException) -> str:
 class _OpenPart:
     """A part's Parquet file, its layout checked against dataset.json before anything is decoded."""
 
-    def __init__(self, file: pq.ParquetFile, info: PartInfo, n: int) -> None:
-        self._file, self._info, self._n = file, info, n
+    def __init__(self, file: pq.ParquetFile, source: pa.NativeFile, info: PartInfo, n: int) -> None:
+        self._file, self._source, self._info, self._n = file, source, info, n
         refuse_other_columns(file.schema_arrow, part_schema(info.values))
         found = file.metadata
         if (found.num_row_groups, found.num_rows) != (info.row_groups, info.features):
@@ -119,14 +123,29 @@ class _OpenPart:
                 f"{info.row_groups}"
             )
 
-    def read(self, groups: Sequence[int], before: tuple[float, int] = BEFORE_ALL) -> Csc:
-        """Some row groups, one after another."""
+    def read(self, groups: Sequence[int], before: tuple[float, int] = BEFORE_ALL, *, threads: bool = True) -> Csc:
+        """Some row groups, one after another. threads: may columns be decoded side by side, in more memory?"""
         # Older Arrow cannot read no row groups at all.
-        table = self._file.read_row_groups(list(groups)) if groups else self._file.schema_arrow.empty_table()
+        table = self._file.schema_arrow.empty_table()
+        if groups:
+            table = self._file.read_row_groups(list(groups), use_threads=threads)
         refuse_nulls(table)
         csc, counts = _to_csc(table)
         refuse_malformed(csc, counts, self._n, before)
         return csc
+
+    def read_lists(self, group: int, again: PageReader | None) -> Lists:
+        """One row group: by Arrow, with every check, or by its pages if they are known from an earlier time."""
+        on_disk = isinstance(self._source, pa.OSFile)  # a request for each page would take longer elsewhere
+        known = again.read(group, self._source, self._n) if again is not None and on_disk else None
+        if known is not None:
+            return known
+        csc = self.read([group], threads=False)
+        lists = Lists(csc.indptr, csc.indices, csc.data)
+        if again is not None and on_disk:
+            again.note(group, self._file.metadata, self._source, lists)
+            pa.default_memory_pool().release_unused()  # Arrow may not be needed again
+        return lists
 
     def read_bounds(self) -> list[np.ndarray]:
         groups = range(self._info.row_groups)

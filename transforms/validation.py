@@ -43,6 +43,14 @@ def _first_fault(features, counts, bounds, indptr, indices, data, n, bound, feat
         if bounds[j] > bound or (bounds[j] == bound and features[j] <= feature):
             return _ORDER
         bound, feature = bounds[j], features[j]
+    return _first_fault_of_lists(indptr, indices, data, n)
+
+
+@njit(nogil=True, cache=True)
+def _first_fault_of_lists(indptr, indices, data, n):  # type: ignore[no-untyped-def]
+    """The first thing that is wrong with positions or values, whose lists do not lie outside their arrays."""
+    for j in range(indptr.size - 1):
+        lo, hi = indptr[j], indptr[j + 1]
         examples, rising = indices[lo:hi], True  # a slice, as loops that begin at 0 or 1 are vectorised
         for k in range(1, examples.size):
             rising &= examples[k - 1] < examples[k]
@@ -50,14 +58,18 @@ def _first_fault(features, counts, bounds, indptr, indices, data, n, bound, feat
             return _RISING
         if indices[lo] < 0 or indices[hi - 1] >= n:
             return _RANGE
-        if data.size > 0:
-            values, sound = data[lo:hi], True
-            for k in range(values.size):
-                size = abs(values[k])
-                sound &= (size > np.float32(0)) & (size < np.float32(np.inf))
-            if not sound:
-                return _VALUE
+        if data.size > 0 and not _are_sound(data[lo:hi]):
+            return _VALUE
     return 0
+
+
+@njit(nogil=True, cache=True)
+def _are_sound(values):  # type: ignore[no-untyped-def]
+    sound = True
+    for k in range(values.size):
+        size = abs(values[k])
+        sound &= (size > np.float32(0)) & (size < np.float32(np.inf))
+    return sound
 
 
 def refuse_malformed(csc: Csc, counts: np.ndarray, n: int, before: tuple[float, int] = (np.inf, -1)) -> None:
@@ -68,6 +80,19 @@ def refuse_malformed(csc: Csc, counts: np.ndarray, n: int, before: tuple[float, 
     fault = _first_fault(csc.features, counts, csc.bounds, csc.indptr, csc.indices, data, n, *before)
     if fault:
         raise Mismatch(_FAULTS[fault].format(last=n - 1))
+
+
+def refuse_malformed_lists(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None, n: int) -> None:
+    """Raise Mismatch unless positions over n examples and values are what kernels expect; indptr was checked before."""
+    fault = _first_fault_of_lists(indptr, indices, np.empty(0, np.float32) if data is None else data, n)
+    if fault:
+        raise Mismatch(_FAULTS[fault].format(last=n - 1))
+
+
+def refuse_malformed_values(data: np.ndarray) -> None:
+    """Raise Mismatch unless the values of nonzeros are such."""
+    if not _are_sound(data):
+        raise Mismatch(_FAULTS[_VALUE])
 
 
 def refuse_other_columns(found: pa.Schema, expected: pa.Schema) -> None:

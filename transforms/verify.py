@@ -45,7 +45,7 @@ _known: OrderedDict[tuple[str, str], Identity] = OrderedDict()
 
 
 @contextmanager
-def verified(fs: Any, path: str, expected: Expected) -> Iterator[Any]:
+def verified(fs: Any, path: str, expected: Expected) -> Iterator[pa.NativeFile]:
     """The file, for Arrow to read from. It has the size and the checksum expected, when it is opened and at the end."""
     before = identity_of(fs, path)
     if _known.get((expected.session, path)) == before:
@@ -55,20 +55,22 @@ def verified(fs: Any, path: str, expected: Expected) -> Iterator[Any]:
         source = _hashed(fs, path, expected)
         refuse_changed(fs, path, before)
         _remember(path, expected, before)
-    yield source
+    with source:
+        yield source
     refuse_changed(fs, path, before)
 
 
 @contextmanager
-def unhashed(fs: Any, path: str, expected: Expected) -> Iterator[Any]:
+def unhashed(fs: Any, path: str, expected: Expected) -> Iterator[pa.NativeFile]:
     """The file, for a reader that checks what it reads by another checksum: only size and identity are looked at."""
     before = identity_of(fs, path)
     _refuse_other_size(before[0], expected)
-    yield _opened(fs, path)
+    with _opened(fs, path) as source:
+        yield source
     refuse_changed(fs, path, before)
 
 
-def _hashed(fs: Any, path: str, expected: Expected) -> Any:
+def _hashed(fs: Any, path: str, expected: Expected) -> pa.NativeFile:
     """The file, once it was hashed: to be read again, or in memory if it had to be fetched."""
     if is_local(fs) or expected.bytes > WHOLE:
         _refuse_other_hash(sha256_of(fs, path), expected)
@@ -102,8 +104,8 @@ def refuse_changed(fs: Any, path: str, before: Identity) -> None:
         raise Changed("it was replaced or written to while it was read")
 
 
-def _opened(fs: Any, path: str) -> Any:
-    return path if is_local(fs) else fs.open(path, "rb", cache_type="none")
+def _opened(fs: Any, path: str) -> pa.NativeFile:
+    return pa.OSFile(path) if is_local(fs) else pa.PythonFile(fs.open(path, "rb", cache_type="none"), "r")
 
 
 def _remember(path: str, expected: Expected, identity: Identity) -> None:

@@ -28,7 +28,7 @@ from solver import (
     solve_path,
 )
 from transforms import Dataset, Partition, UserError, from_arrays
-from transforms.parts import Csc
+from transforms.pages import Lists, PageReader
 
 
 @pytest.fixture(scope="module")
@@ -154,13 +154,13 @@ def test_row_groups_that_cannot_matter_are_not_read(
     read: list[tuple[str, int]] = []
     original = Partition.read_groups
 
-    def read_groups(self: Partition, chosen: Iterable[int]) -> Iterator[Csc]:
+    def read_groups(self: Partition, chosen: Iterable[int], again: PageReader | None = None) -> Iterator[Lists]:
         def noted() -> Iterator[int]:
             for k in chosen:
                 read.append((self.info.file, k))
                 yield k
 
-        return original(self, noted())
+        return original(self, noted(), again)
 
     def one_each(counts: Sequence[int], n: int, *, ones: bool) -> list[range]:
         return [range(k, k + 1) for k in range(len(counts))]

@@ -110,7 +110,7 @@ def test_what_cannot_fit_is_refused_with_numbers_and_remedy(dataset: Dataset) ->
 
 def test_blocks_that_are_there_take_no_room_twice(dataset: Dataset) -> None:
     """A worker's memory in use holds them already."""
-    need = Need.of(dataset, [[0], [1]]).total("memory", 2)
+    need = Need.of(dataset, [[0], [1]]).total("memory")
     full = worker(0, limit=4 * need, used=int(1.9 * need))
     shares = [Share(full, [[0], [1]])]
     assert [one.residency for one in place(dataset, shares, "auto")] == ["stream"]
