@@ -4,7 +4,8 @@
 
 Driver, scheduler and each worker have a host of their own; the data are on a disk that all of them see. Few columns of
 few nonzeros, so that vectors over the examples are what is carried. For each λ: rounds, seconds, and what the driver's
-host sent and received, in all and for each round in vectors of one float64 per example. Needs root and iproute2.
+host sent and received, in all and for each round in vectors of one float64 per example. And for vectors of several
+sizes, what it takes to give one to all workers. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from transforms import from_arrays
 FEATURES, DENSITY = 32, 0.01
 START_SECONDS = 120.0
 WAYS = ("sent", "received")
+SIZES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # MB
 
 
 def make_dataset(n: int, partitions: int, url: str) -> None:
@@ -63,16 +65,28 @@ def start_cluster(network: Network, workers: int) -> str:
     return address
 
 
-def fit(network: Network, address: str, scratch: Path, algorithm: str, length: int) -> list[dict[str, Any]]:
-    """What the driver said."""
-    output = scratch / f"{algorithm}-{time.monotonic_ns()}"
-    words = ["-m", "benchmarks.net_fit", address, str(scratch / "data"), str(output)]
-    how = ["--algorithm", algorithm, "--path-length", str(length)]
-    process = network.start("driver", [sys.executable, *words, *how])
+def drive(network: Network, *words: str) -> list[dict[str, Any]]:
+    """What a program said on the driver's host."""
+    process = network.start("driver", [sys.executable, "-m", *words])
     said, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(network.log_of(process))
     return [json.loads(line) for line in said.splitlines()]
+
+
+def fit(network: Network, address: str, scratch: Path, algorithm: str, length: int) -> list[dict[str, Any]]:
+    output = scratch / f"{algorithm}-{time.monotonic_ns()}"
+    words = ["benchmarks.net_fit", address, str(scratch / "data"), str(output)]
+    return drive(network, *words, "--algorithm", algorithm, "--path-length", str(length))
+
+
+def vectors(network: Network, address: str, scratch: Path, largest: float) -> None:
+    """A vector to all workers, by its size."""
+    sizes = ",".join(f"{size:g}" for size in (*(size for size in SIZES if size < largest), largest))
+    click.echo("\n| MB to all workers | sent to each, ms | exchanged, ms | least of each |\n|---|---|---|---|")
+    for row in drive(network, "benchmarks.net_vectors", address, str(scratch / "data"), "--sizes", sizes):
+        least = f"{row['least direct']:.0f}, {row['least exchanged']:.0f}"
+        click.echo(f"| {row['size']:g} | {row['direct']:.0f} | {row['exchanged']:.0f} | {least} |")
 
 
 def by_lambda(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -118,7 +132,8 @@ def main(examples: int, workers: int, path_length: int, algorithms: str, rate: s
                 network.shape(host, rate)
             size = f"a vector is {8e-6 * examples:.1f} MB"
             click.echo(f"{examples:,} examples, {workers} workers, links of {rate}; {size}")
-            for algorithm in algorithms.split(","):
+            vectors(network, address, scratch, 8e-6 * examples)
+            for algorithm in filter(None, algorithms.split(",")):
                 fit(network, address, scratch, algorithm, 2)  # kernels are compiled, or loaded
                 table(algorithm, by_lambda(fit(network, address, scratch, algorithm, path_length)), examples)
     finally:

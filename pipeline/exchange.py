@@ -30,7 +30,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Range: TypeAlias = tuple[int, int]
 """From where to where, in bytes."""
 LEAST = 1 << 20  # bytes of a vector that is exchanged: see docs/scaling.md
-PIECE = 1 << 22  # bytes sent at a time: while the next is on its way, workers fetch the last from each other
+PIECE = 1 << 20  # bytes sent at a time: while the next is on its way, workers fetch the last from each other
 WORD = 8  # pieces are cut between float64
 
 
@@ -228,7 +228,7 @@ async def _until_given_up(found: _Bin, work: Iterable[Coroutine[Any, Any, None]]
 
 # --- at the driver --------------------------------------------------------------------------------------------------
 
-_numbers = count()
+numbers = count()
 
 
 class Exchange:
@@ -269,7 +269,7 @@ class Exchange:
 
     def plan_sum(self, n: int) -> SumPlan | None:
         """How vectors of n float64 are to be held back and added up; None where they are short."""
-        return None if n * WORD < LEAST else (next(_numbers), self._partners(n * WORD))
+        return None if n * WORD < LEAST else (next(numbers), self._partners(n * WORD))
 
     def add_up(self, number: int, partners: Sequence[Partner]) -> list[Float64]:
         """The sum of the vectors that the workers hold back; or these, where workers cannot reach each other."""
@@ -284,7 +284,7 @@ class Exchange:
             raise
 
     def _scatter(self, vector: Bytes) -> int:
-        number, partners = next(_numbers), self._partners(vector.size)
+        number, partners = next(numbers), self._partners(vector.size)
         try:
             collecting = self._begin("collect", [(number, partners, k) for k in range(len(partners))])
             for pieces in zip(*(partner.pieces for partner in partners), strict=True):
