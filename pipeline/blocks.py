@@ -335,7 +335,11 @@ class DaskBlocks(Blocks):
         if not on_several_hosts(one.worker.address for one in self._holders):
             return None
         peers = [(one.worker.address, one.key, one.token) for one in self._holders]
-        return Exchange(peers, self._begin_calls, lambda calls: self._gather(calls, self._holders), self._give_up)
+        return Exchange(peers, self._begin_calls, self._gather_exchanged, self._give_up)
+
+    def _gather_exchanged(self, calls: Sequence[Any]) -> list[Any]:
+        """One that has answered is looked after, too: others may wait for its pieces."""
+        return [self._wait(call, one, self._holders) for call, one in zip(calls, self._holders, strict=True)]
 
     def _give_up(self, number: int) -> None:
         """End an exchange on the workers that are left, without waiting for them."""
@@ -397,10 +401,10 @@ class DaskBlocks(Blocks):
 
     def _gather(self, calls: Sequence[Any], holders: Sequence[_Holder]) -> list[Any]:
         """The answers, in the order of the workers, or WorkerLost when one of them cannot answer any more."""
-        return [self._wait(call, holders[k:]) for k, call in enumerate(calls)]
+        return [self._wait(call, holders[k], holders[k:]) for k, call in enumerate(calls)]
 
-    def _wait(self, call: Any, holders: Sequence[_Holder]) -> Any:
-        """The answer of the first holder. Those behind it have not answered either, and are looked after with it."""
+    def _wait(self, call: Any, holder: _Holder, holders: Sequence[_Holder]) -> Any:
+        """The answer of a holder. Meanwhile all of these are looked after, as they have not answered either."""
 
         async def answer() -> Any:
             return await call
@@ -408,7 +412,7 @@ class DaskBlocks(Blocks):
         try:
             return wait_for(self._client, answer, lambda: self._check(holders))
         except Restarted as error:
-            raise self._lost(holders[0]) from error
+            raise self._lost(holder) from error
         except Unfetched as error:
             self._check(self._holders)
             for other in self._holders:
@@ -418,8 +422,8 @@ class DaskBlocks(Blocks):
         except (OSError, RuntimeError, KeyError) as error:
             # An OSError of the storage is the worker's own; a worker just lost does not know its actor.
             self._check(holders)
-            if not self._has_actor(holders[0]):
-                raise self._lost(holders[0]) from error
+            if not self._has_actor(holder):
+                raise self._lost(holder) from error
             raise
 
     def _has_actor(self, holder: _Holder) -> bool:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Any, TypeAlias
@@ -30,7 +31,8 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Range: TypeAlias = tuple[int, int]
 """From where to where, in bytes."""
 LEAST = 1 << 20  # bytes of a vector that is exchanged: see docs/scaling.md
-PIECE = 1 << 20  # bytes sent at a time: while the next is on its way, workers fetch the last from each other
+PIECE = 1 << 20  # bytes sent at a time: while the next are on their way, workers fetch the last from each other
+AHEAD = 1  # pieces on their way to a worker, beside the one that is waited for
 WORD = 8  # pieces are cut between float64
 
 
@@ -151,16 +153,17 @@ class Exchanger:
         await _until_given_up(found, [fetch(k) for k in range(len(partners))])
         found.whole = whole
 
-    async def add_up(self, token: str, number: int, partners: Sequence[Partner], mine: int) -> Float64:
-        """The sum of this worker's range of the vectors that all of them hold back, in the order of the workers."""
-        found, (first, last) = self._bin(token, number), (partners[mine].pieces[0][0], partners[mine].pieces[-1][1])
-        total = np.zeros((last - first) // WORD)
+    async def add_up(self, token: str, number: int, partners: Sequence[Partner], lo: int) -> Float64:
+        """The sum of a piece of the vectors that the workers hold back, in the order of the workers."""
+        found, total = self._bin(token, number), np.zeros(0)
 
         async def add() -> None:
-            for lo, hi in partners[mine].pieces:
-                fetches = (self._piece(found, number, partner, lo, own=k == mine) for k, partner in enumerate(partners))
-                for part in await asyncio.gather(*fetches):
-                    total[(lo - first) // WORD : (hi - first) // WORD] += part
+            nonlocal total
+            fetches = (self._piece(found, number, one, lo, own=one.token == self._token) for one in partners)
+            first, *others = await asyncio.gather(*fetches)
+            total = np.array(first)
+            for part in others:
+                total += part
 
         await _until_given_up(found, [add()])
         return total
@@ -214,15 +217,16 @@ class Exchanger:
 
 async def _until_given_up(found: _Bin, work: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Await all of this, until something fails or the exchange is given up."""
-    found.work = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(one) for one in work]
+    found.work = [*(one for one in found.work if not one.done()), *tasks]
     try:
-        done, _ = await asyncio.wait(found.work, return_when=asyncio.FIRST_EXCEPTION)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         failures = [GivenUp() if task.cancelled() else task.exception() for task in done]
         for failure in failures:
             if failure is not None:
                 raise failure
     finally:
-        for task in found.work:
+        for task in tasks:
             task.cancel()
 
 
@@ -274,29 +278,48 @@ class Exchange:
     def add_up(self, number: int, partners: Sequence[Partner]) -> list[Float64]:
         """The sum of the vectors that the workers hold back; or these, where workers cannot reach each other."""
         try:
-            try:
-                return [np.concatenate(self._run("add_up", [(number, partners, k) for k in range(len(partners))]))]
-            except Unfetched as error:
-                self.unreachable = str(error)
-                return self._run("held_back", [(number,)] * len(partners))
+            return [self._sum(number, partners)]
+        except Unfetched as error:
+            self.unreachable = str(error)
+            return self._finish(self._start("held_back", [(number,)] * len(partners)))
         except BaseException:
             self._give_up(number)
             raise
 
+    def _sum(self, number: int, partners: Sequence[Partner]) -> Float64:
+        total = np.empty(partners[-1].pieces[-1][1] // WORD)
+        turns = list(zip(*(partner.pieces for partner in partners), strict=True))
+        asked = ([(number, partners, lo) for lo, _ in pieces] for pieces in turns)
+        for pieces, sums in zip(turns, self._in_turns("add_up", asked), strict=True):
+            for (lo, hi), found in zip(pieces, sums, strict=True):
+                total[lo // WORD : hi // WORD] = found
+        return total
+
     def _scatter(self, vector: Bytes) -> int:
         number, partners = next(numbers), self._partners(vector.size)
+        turns = zip(*(partner.pieces for partner in partners), strict=True)
         try:
-            collecting = self._begin("collect", [(number, partners, k) for k in range(len(partners))])
-            for pieces in zip(*(partner.pieces for partner in partners), strict=True):
-                self._run("keep", [(number, lo, vector[lo:hi]) for lo, hi in pieces])
+            collecting = self._start("collect", [(number, partners, k) for k in range(len(partners))])
+            for _ in self._in_turns("keep", ([(number, lo, vector[lo:hi]) for lo, hi in pieces] for pieces in turns)):
+                pass
             self._finish(collecting)
         except BaseException:
             self._give_up(number)
             raise
         return number
 
-    def _run(self, method: str, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
-        return self._finish(self._begin(method, arguments))
+    def _in_turns(self, method: str, turns: Iterable[list[tuple[Any, ...]]]) -> Iterator[list[Any]]:
+        """The answers of all workers, turn by turn; while one is waited for, the next are under way."""
+        under_way: deque[list[Any]] = deque()
+        for arguments in turns:
+            under_way.append(self._start(method, arguments))
+            if len(under_way) > AHEAD:
+                yield self._finish(under_way.popleft())
+        while under_way:
+            yield self._finish(under_way.popleft())
+
+    def _start(self, method: str, arguments: list[tuple[Any, ...]]) -> list[Any]:
+        return self._begin(method, arguments)
 
     def _partners(self, size: int) -> list[Partner]:
         pieces = cut(size, len(self._peers), PIECE)

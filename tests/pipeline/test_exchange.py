@@ -16,10 +16,12 @@ import pytest
 import scipy.sparse as sp
 
 from pipeline import PathOptions, exchange, fit_path
+from pipeline.blocks import DaskBlocks
 from pipeline.exchange import Exchange, Exchanger, GivenUp, Partner, cut, on_several_hosts
 from solver import DefaultOptions, SolverOptions
 from tests.pipeline.hand_made import HandMade
 from transforms import Dataset, from_arrays, liveness
+from transforms.errors import WorkerLost
 
 pytestmark = pytest.mark.timeout(180)  # a hang is what many of these guard against
 OPTIONS: dict[str, Any] = {
@@ -78,19 +80,19 @@ def fitted(dataset: Dataset, run: Path, mode: str, cluster: HandMade) -> Models:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The calls of exchanges."""
     calls: list[str] = []
-    run = Exchange._run
+    run = Exchange._start
 
     def noted(self: Exchange, method: str, arguments: Any) -> list[Any]:
         calls.append(method)
         return run(self, method, arguments)
 
-    monkeypatch.setattr(Exchange, "_run", noted)
+    monkeypatch.setattr(Exchange, "_start", noted)
     return calls
 
 
 def before(monkeypatch: pytest.MonkeyPatch, method: str, number: int, action: Callable[[], object]) -> None:
     """Do something once, before this call of an exchange."""
-    run, seen = Exchange._run, 0
+    run, seen = Exchange._start, 0
 
     def acting(self: Exchange, name: str, arguments: Any) -> list[Any]:
         nonlocal seen
@@ -99,7 +101,7 @@ def before(monkeypatch: pytest.MonkeyPatch, method: str, number: int, action: Ca
             action()
         return run(self, name, arguments)
 
-    monkeypatch.setattr(Exchange, "_run", acting)
+    monkeypatch.setattr(Exchange, "_start", acting)
 
 
 def test_exchanged_vectors_give_the_same_bits(
@@ -175,6 +177,21 @@ def test_workers_that_cannot_reach_each_other_are_sent_vectors_by_the_driver(
     monkeypatch.setattr(Exchange, "_partners", at_a_closed_port)
     assert fitted(dataset, tmp_path / "apart", "paper", lasting_cluster) == expected
     assert len([one for one in caplog.records if "tcp://127.0.0.9:9 is out of reach" in one.message]) == 1
+
+
+def test_worker_that_stops_when_it_has_answered_is_looked_after_while_others_wait_for_it(
+    cluster: HandMade, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(liveness, "ANSWER_SECONDS", 1.0)
+    with DaskBlocks(cluster.client, dataset, [[0, 1], [2, 3], [4, 5]]) as blocks:
+        assert blocks._exchange is not None
+        waiting = blocks._begin_calls("give", [(0, 0)] * 3)
+        for holder in blocks._holders[:2]:
+            holder.actor.keep(holder.token, 0, 0, np.zeros(8, np.uint8)).result()
+        cluster.processes["a"].send_signal(signal.SIGSTOP)
+        with pytest.raises(WorkerLost, match=r"worker a .* does not answer"):
+            blocks._exchange._finish(waiting)
 
 
 def test_vectors_within_one_host_are_not_exchanged() -> None:
