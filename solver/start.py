@@ -61,9 +61,10 @@ def free_coordinates(blocks: Blocks, problem: Problem) -> FreeCoordinates:
 
 
 def restart(blocks: Blocks, free: FreeCoordinates, beta: Coefficients) -> Float64:
-    """Put the blocks at β and return the margins m = Xβ, formed from the data; the blocks' own are still to be set."""
+    """Put the blocks at β and return the margins m = Xβ, formed from the data."""
     margins = blocks.start(beta.apart_from(free.position))
     free.add_product(beta, margins)
+    blocks.set_margins(margins)
     return margins
 
 

@@ -74,7 +74,6 @@ class State:
         self.f = problem.at(self.lam)
         self.beta = beta.dense(problem.coordinates)
         self.margins = restart(blocks, self._free, beta)
-        blocks.set_margins(self.margins)
         blocks.follow(self._iterate)
         self.penalty = self.f.terms.value(self.beta)
         self.objective = problem.examples.value(self.margins) + self.penalty
