@@ -3,7 +3,8 @@
     python -m benchmarks.bench_net [--examples 5000000] [--workers 4] [--path-length 6] [--algorithms default,paper]
 
 Driver, scheduler and each worker have a host of their own; the data are on a disk that all of them see. Few columns of
-few nonzeros, so that vectors over the examples are what is carried. For each λ: rounds, seconds, and what the driver's
+few nonzeros, so that vectors over the examples are what is carried: by the driver to and from each worker, and
+exchanged between the workers (pipeline/exchange.py). For each λ: rounds, seconds, and what the driver's
 host sent and received, in all and for each round in vectors of one float64 per example. And for vectors of several
 sizes, what it takes to give one to all workers. Needs root and iproute2.
 """
@@ -74,10 +75,10 @@ def drive(network: Network, *words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines()]
 
 
-def fit(network: Network, address: str, scratch: Path, algorithm: str, length: int) -> list[dict[str, Any]]:
+def fit(network: Network, address: str, scratch: Path, algorithm: str, length: int, *how: str) -> list[dict[str, Any]]:
     output = scratch / f"{algorithm}-{time.monotonic_ns()}"
     words = ["benchmarks.net_fit", address, str(scratch / "data"), str(output)]
-    return drive(network, *words, "--algorithm", algorithm, "--path-length", str(length))
+    return drive(network, *words, "--algorithm", algorithm, "--path-length", str(length), *how)
 
 
 def vectors(network: Network, address: str, scratch: Path, largest: float) -> None:
@@ -101,8 +102,8 @@ def by_lambda(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def table(algorithm: str, found: list[dict[str, Any]], n: int) -> None:
-    click.echo(f"\n{algorithm}\n")
+def table(title: str, found: list[dict[str, Any]], n: int) -> None:
+    click.echo(f"\n{title}\n")
     click.echo("| λ | rounds | seconds | MB from the driver | MB to the driver | vectors a round, from | to |")
     click.echo("|---|---|---|---|---|---|---|")
     total = {key: sum(row[key] for row in found[1:]) for key in ("sent", "received", "seconds", "rounds")}
@@ -135,7 +136,9 @@ def main(examples: int, workers: int, path_length: int, algorithms: str, rate: s
             vectors(network, address, scratch, 8e-6 * examples)
             for algorithm in filter(None, algorithms.split(",")):
                 fit(network, address, scratch, algorithm, 2)  # kernels are compiled, or loaded
-                table(algorithm, by_lambda(fit(network, address, scratch, algorithm, path_length)), examples)
+                for title, how in (("sent to each worker", ["--direct"]), ("exchanged", [])):
+                    found = by_lambda(fit(network, address, scratch, algorithm, path_length, *how))
+                    table(f"{algorithm}, vectors {title}", found, examples)
     finally:
         shutil.rmtree(scratch)
 

@@ -8,13 +8,14 @@ One line of JSON for the fit up to λmax, for each round and for each λ: bench_
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from pipeline import PathOptions, Watcher, fit_path
+from pipeline import PathOptions, Watcher, exchange, fit_path
 from pipeline.cluster import ClusterOptions, open_client
 from solver import RoundRecord, Solution
 
@@ -55,8 +56,11 @@ def carried() -> tuple[int, int]:
 @click.argument("output")
 @click.option("--algorithm", required=True)
 @click.option("--path-length", required=True, type=int)
-def main(scheduler: str, dataset: str, output: str, algorithm: str, path_length: int) -> None:
+@click.option("--direct", is_flag=True, help="The driver sends vectors to each worker, and receives them from each.")
+def main(scheduler: str, dataset: str, output: str, algorithm: str, path_length: int, direct: bool) -> None:
     """Fit, and print what was carried."""
+    if direct:
+        exchange.LEAST = sys.maxsize
     with open_client(ClusterOptions(scheduler=scheduler)) as client:
         path = PathOptions(length=path_length)
         fit_path(dataset, output, algorithm=algorithm, path=path, client=client, watcher=Meter())
