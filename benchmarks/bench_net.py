@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -124,6 +125,7 @@ def main(examples: int, workers: int, path_length: int, algorithms: str, rate: s
     """Print a table for each algorithm."""
     if reason := missing():
         raise click.UsageError(reason)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that hosts and their processes are removed
     scratch = Path(tempfile.mkdtemp(prefix="dglmnet-bench-"))
     try:
         make_dataset(examples, 2 * workers, str(scratch / "data"))
