@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-storage test-net test-soak test-lowest fuzz soak lint bench notebooks clean
+.PHONY: help demo test test-storage test-net test-soak test-lowest fuzz soak lint bench bench-net notebooks clean
 
 help:
 	@echo "make demo         run the whole pipeline on a generated data set"
@@ -17,6 +17,7 @@ help:
 	@echo "make notebooks    execute the notebooks and write them back with their outputs"
 	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder,"
 	@echo "                  LIMIT=S gives each solver S seconds on a data set (300 by default)"
+	@echo "make bench-net    what a fit sends over a network of 1 Gbit/s, and how long that takes (needs root and iproute2)"
 
 # What a user installs.
 $(VENV)/ready: pyproject.toml
@@ -85,6 +86,10 @@ bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.bench_round
 	$(BIN)/python -m benchmarks.bench_paper $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_stream
+
+# Hosts are network namespaces; without root, ip and tc it says what is missing. EXAMPLES=N (5000000) for a quicker look.
+bench-net: $(VENV)/installed
+	$(BIN)/python -m benchmarks.bench_net $(if $(EXAMPLES),--examples $(EXAMPLES))
 
 notebooks: $(VENV)/installed
 	$(BIN)/python notebooks/execute.py

@@ -13,12 +13,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 from distributed import Client, Future
 
+from pipeline.exchange import Exchange, Restarted, SumPlan, Unfetched, on_several_hosts
 from pipeline.placement import (
     Need,
     NoRoom,
@@ -30,9 +32,10 @@ from pipeline.placement import (
     place,
     share_out,
 )
-from pipeline.resident import ExampleOptions, Handed, ResidentBlocks, Restarted
+from pipeline.resident import ExampleOptions, Handed, ResidentBlocks
 from solver import Blocks
 from solver.arrays import Coefficients, Float64, Int64
+from solver.block import is_summed, put_summed
 from solver.layout import split_for
 from solver.replay import Question, Replay
 from transforms import Dataset, UserError
@@ -105,6 +108,7 @@ class DaskBlocks(Blocks):
         self._client, self._dataset, self._groups = client, dataset, list(groups)
         self._residency, self._how, self._on_placed = residency, how, on_placed
         self._holders: list[_Holder] = []
+        self._exchange: Exchange | None = None  # between workers on several hosts
         self._replay = Replay()
         self._losses = 0
         self._strikes: Counter[str] = Counter()
@@ -292,6 +296,7 @@ class DaskBlocks(Blocks):
         ]
         self.__dict__.pop("layout", None)
         self._meet()
+        self._exchange = self._make_exchange()
         sizes = self._call("hold", [(one.groups, one.residency) for one in placements])
         for holder, one, size in zip(self._holders, placements, sizes, strict=True):
             holder.groups, holder.residency, holder.size = one.groups, one.residency, size
@@ -323,11 +328,55 @@ class DaskBlocks(Blocks):
             "--resume"
         )
 
+    # --- vectors that go between workers ------------------------------------------------------------------------
+
+    def _make_exchange(self) -> Exchange | None:
+        """Where workers are on several hosts, the driver's link is the narrow place."""
+        if not on_several_hosts(one.worker.address for one in self._holders):
+            return None
+        peers = [(one.worker.address, one.key, one.token) for one in self._holders]
+        return Exchange(peers, self._begin_calls, self._gather_exchanged, self._give_up)
+
+    def _gather_exchanged(self, calls: Sequence[Any]) -> list[Any]:
+        """One that has answered is looked after, too: others may wait for its pieces."""
+        return [self._wait(call, one, self._holders) for call, one in zip(calls, self._holders, strict=True)]
+
+    def _give_up(self, number: int) -> None:
+        """End an exchange on the workers that are left, without waiting for them."""
+        for holder in self._holders:
+            with suppress(RuntimeError):  # Dask knows already that the actor is gone
+                holder.actor.give_up(holder.token, number)
+
+    def _exchanged(self, question: Question) -> tuple[Any, SumPlan | None]:
+        """What all workers are to be given of a question, long vectors brought there; and how answers are added up."""
+        if self._exchange is None:
+            return question.shared, None
+        shared = self._exchange.pack(question.shared)
+        adds = self._exchange.plan_sum(self._dataset.n) if is_summed(question.name) else None
+        return shared, None if self._do_without_exchange() else adds
+
+    def _with_sum(self, name: str, answers: list[Any], plan: SumPlan) -> list[Any]:
+        """The answers, the sum of the vectors that the workers hold back standing in the first."""
+        assert self._exchange is not None
+        sums = self._exchange.add_up(*plan)
+        self._do_without_exchange()
+        whole = [put_summed(name, answer, total) for answer, total in zip(answers, sums, strict=False)]
+        return [*whole, *answers[len(whole) :]]
+
+    def _do_without_exchange(self) -> bool:
+        """If workers could not reach each other, until blocks are dealt out anew."""
+        if self._exchange is None or not self._exchange.unreachable:
+            return False
+        where, self._exchange = self._exchange.unreachable, None
+        logger.warning("warning: %s is out of reach of other workers: the driver sends vectors to each of them", where)
+        return True
+
     # --- questions ----------------------------------------------------------------------------------------------
 
     def _ask(self, question: Question) -> list[Any]:
         own = repeat(None) if question.each is None else split_for(question.each, self.layout)
-        handed = [Handed(question.name, question.shared, mine) for _, mine in zip(self._holders, own, strict=False)]
+        shared, adds = self._exchanged(question)
+        handed = [Handed(question.name, shared, mine, adds) for _, mine in zip(self._holders, own, strict=False)]
         try:
             answers = self._call("ask", [(one,) for one in handed])
         finally:
@@ -335,24 +384,27 @@ class DaskBlocks(Blocks):
                 one.empty()
         for holder in self._holders:
             holder.has_answered = True
-        return answers
+        return answers if adds is None else self._with_sum(question.name, answers, adds)
 
     def _call(self, method: str, arguments: Iterable[tuple[Any, ...]] = repeat(())) -> list[Any]:
         """Call a method of every actor; the answers in their order."""
+        return self._gather(self._begin_calls(method, arguments), self._holders)
+
+    def _begin_calls(self, method: str, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
         calls = []
         for holder, mine in zip(self._holders, arguments, strict=False):
             try:
                 calls.append(getattr(holder.actor, method)(holder.token, *mine))
             except RuntimeError as error:  # Dask knows already that the actor is gone
                 raise self._lost(holder) from error
-        return self._gather(calls, self._holders)
+        return calls
 
     def _gather(self, calls: Sequence[Any], holders: Sequence[_Holder]) -> list[Any]:
         """The answers, in the order of the workers, or WorkerLost when one of them cannot answer any more."""
-        return [self._wait(call, holders[k:]) for k, call in enumerate(calls)]
+        return [self._wait(call, holders[k], holders[k:]) for k, call in enumerate(calls)]
 
-    def _wait(self, call: Any, holders: Sequence[_Holder]) -> Any:
-        """The answer of the first holder. Those behind it have not answered either, and are looked after with it."""
+    def _wait(self, call: Any, holder: _Holder, holders: Sequence[_Holder]) -> Any:
+        """The answer of a holder. Meanwhile all of these are looked after, as they have not answered either."""
 
         async def answer() -> Any:
             return await call
@@ -360,12 +412,18 @@ class DaskBlocks(Blocks):
         try:
             return wait_for(self._client, answer, lambda: self._check(holders))
         except Restarted as error:
-            raise self._lost(holders[0]) from error
+            raise self._lost(holder) from error
+        except Unfetched as error:
+            self._check(self._holders)
+            for other in self._holders:
+                if other.worker.address == error.args[0] and not self._has_actor(other):
+                    raise self._lost(other) from error
+            raise
         except (OSError, RuntimeError, KeyError) as error:
             # An OSError of the storage is the worker's own; a worker just lost does not know its actor.
             self._check(holders)
-            if not self._has_actor(holders[0]):
-                raise self._lost(holders[0]) from error
+            if not self._has_actor(holder):
+                raise self._lost(holder) from error
             raise
 
     def _has_actor(self, holder: _Holder) -> bool:

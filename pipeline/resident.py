@@ -6,7 +6,6 @@ and sparse Δβ. Margins, weights and the working residual never travel.
 
 from __future__ import annotations
 
-import uuid
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +18,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from pipeline.exchange import Exchanger, Packed, SumPlan
 from solver import Block, Columns, Examples, ThreadBlocks
 from solver.arrays import Float64, Int64, UInt8
-from solver.block import join_answers
+from solver.block import join_answers, take_summed
 from solver.columns import DENSE
 from solver.losses import find_loss
 from solver.stretches import InMemory
@@ -191,22 +191,19 @@ class Handed:
     """
 
     name: str
-    shared: Sequence[Any]
+    shared: Sequence[Any] | Packed
     own: Any
+    sum: SumPlan | None = None  # the exchange that adds up the vectors in the answers
 
     def empty(self) -> None:
         self.shared, self.own = (), None
 
 
-class Restarted(RuntimeError):
-    """The worker was restarted, and lost its part of the model."""
-
-
-class ResidentBlocks:
+class ResidentBlocks(Exchanger):
     """The blocks that one worker holds. None at first: `hold` says which."""
 
     def __init__(self, dataset: Dataset, threads: int, how: ExampleOptions | None = None) -> None:
-        self._token = uuid.uuid4().hex
+        super().__init__()
         self._dataset, self._threads, self._how = dataset, threads, how or ExampleOptions()
         self._residency = ""
         self._held: dict[tuple[int, ...], Block] = {}
@@ -215,13 +212,6 @@ class ResidentBlocks:
     @cached_property
     def _examples(self) -> Examples:
         return self._how.examples(self._dataset)
-
-    def identify(self) -> str:
-        """A token of this very object.
-
-        Calls carry it: a worker that was restarted makes a new object, at β = 0, which must not go unnoticed.
-        """
-        return self._token
 
     def hold(self, token: str, groups: Sequence[Sequence[int]], residency: str) -> int:
         """Hold these blocks, each some partitions, and no others; how many features they have.
@@ -254,8 +244,13 @@ class ResidentBlocks:
     def ask(self, token: str, question: Handed) -> Any:
         """Pass a question on to the blocks (solver/blocks.py); their answers as one."""
         blocks = self._at_work(token)
-        answers = list(blocks.ask(question.name, *question.shared, each=question.own))
-        return join_answers(question.name, answers, blocks.layout)
+        shared = self._unpack(question.shared)
+        answers = list(blocks.ask(question.name, *shared, each=question.own))
+        answer = join_answers(question.name, answers, blocks.layout)
+        if question.sum is not None:
+            answer, vector = take_summed(question.name, answer)
+            self._hold_back(question.sum[0], vector, question.sum[1])
+        return answer
 
     def features(self, token: str) -> Int64:
         """The ids of the features, in the order of their positions."""
@@ -271,7 +266,3 @@ class ResidentBlocks:
         self._check(token)
         assert self._blocks is not None, "it holds blocks"
         return self._blocks
-
-    def _check(self, token: str) -> None:
-        if token != self._token:
-            raise Restarted("the worker was restarted and lost its part of the model")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,7 +48,7 @@ class BlockUpdate:
     """What one cycle gives. Its arrays are the block's own buffers: read them before the block's next call.
 
     dbeta: Δβ_k, positions counted within the block.
-    dmargins: Δm_k = X_k Δβ_k, and the intercept's step.
+    dmargins: Δm_k = X_k Δβ_k, and the intercept's step; empty where it is in the sum that another block's stands for.
     curvature: Δβ_kᵀ H_k Δβ_k, the block's part of the γ term in D.
     dintercept: what the intercept is to move by to follow the block's features.
     """
@@ -117,17 +117,19 @@ Join = Callable[[Sequence[Any], Layout], Any]
 
 
 def asked(
-    join: Join, *, moves: bool = False, kept: bool = False, replaces: Sequence[str] = ()
+    join: Join, *, moves: bool = False, kept: bool = False, replaces: Sequence[str] = (), summed: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares a method that the outer loops call, and how the answers of several blocks become one.
 
     moves: it brings the step of the last round. kept: it sets what later calls build on, so that a block which is made
-    anew must be asked it, too. replaces: the kept ones before it that do not matter any more.
+    anew must be asked it, too. replaces: the kept ones before it that do not matter any more. summed: the field of the
+    answer that is a vector over examples of which only the sum over the blocks is wanted; "" is the answer itself.
     """
 
     def declare(method: Callable[..., Any]) -> Callable[..., Any]:
         method.join, method.moves = join, moves  # type: ignore[attr-defined]
         method.kept, method.replaces = kept, tuple(replaces)  # type: ignore[attr-defined]
+        method.summed = summed  # type: ignore[attr-defined]
         return method
 
     return declare
@@ -136,6 +138,23 @@ def asked(
 def join_answers(name: str, answers: Sequence[Any], layout: Layout) -> Any:
     """The answers of blocks to one question, as one block over all their features would give it."""
     return getattr(Block, name).join(answers, layout)
+
+
+def is_summed(name: str) -> bool:
+    """Is there a vector in the answers to this question of which only the sum is wanted?"""
+    return getattr(Block, name).summed is not None
+
+
+def take_summed(name: str, answer: Any) -> tuple[Any, Float64]:
+    """An answer without that vector, and the vector. In its place stands an empty one."""
+    field, empty = getattr(Block, name).summed, np.empty(0)
+    return (replace(answer, **{field: empty}), getattr(answer, field)) if field else (empty, answer)
+
+
+def put_summed(name: str, answer: Any, total: Float64) -> Any:
+    """An answer with the sum in place of its own vector."""
+    field = getattr(Block, name).summed
+    return replace(answer, **{field: total}) if field else total
 
 
 def join_parts(answers: Sequence[Sequence[Part]], layout: Layout) -> list[Part]:
@@ -217,7 +236,7 @@ class Block:
 
     # --- Algorithm 4 --------------------------------------------------------------------------------------------
 
-    @asked(_summed, kept=True, replaces=ITERATE)
+    @asked(_summed, kept=True, replaces=ITERATE, summed="")
     def start(self, beta: Coefficients) -> Float64:
         """Take these coefficients, counted within the block; return X_k β_k."""
         self._set(beta)
@@ -244,7 +263,7 @@ class Block:
         self._set(beta)
         self.set_margins(margins)
 
-    @asked(BlockUpdate.joined, moves=True)
+    @asked(BlockUpdate.joined, moves=True, summed="dmargins")
     def cycle(self, step: Step | None, lam: float, nu: float, intercept: bool = False) -> BlockUpdate:
         """Make the last round's step, then one cycle of coordinate descent on the sub-problem at λ.
 

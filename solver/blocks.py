@@ -75,7 +75,8 @@ class Blocks(ABC):
         for product in self.ask("start", each=beta):
             if total is None:
                 total = np.zeros(product.size)
-            vectors.add(total, product)
+            if product.size:  # else it is in the first
+                vectors.add(total, product)
         assert total is not None, "there is at least one block"
         return total
 

@@ -96,7 +96,8 @@ class State:
         dmargins[:] = 0.0
         parts, curvature, dintercept = [], 0.0, 0.0
         for update in self._blocks.cycle(self._take_step(), self.lam, nu, self.problem.intercept):
-            vectors.add(dmargins, update.dmargins)
+            if update.dmargins.size:  # else it is in another's
+                vectors.add(dmargins, update.dmargins)
             parts.append(update.dbeta)
             curvature += update.curvature
             dintercept += update.dintercept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -95,6 +96,12 @@ class Network:
 
     def mend(self, name: str) -> None:
         _run("ip", "-n", self._switch, "link", "set", f"to-{name}", "up")
+
+    def sent(self, name: str) -> int:
+        """Bytes that a host has sent."""
+        words = ["ip", "-n", f"{self._prefix}-{name}", "-s", "-j", "link", "show", "eth0"]
+        shown = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+        return int(shown[0]["stats64"]["tx"]["bytes"])
 
     def start(self, name: str, words: list[str]) -> subprocess.Popen[str]:
         """A process on a host. What it says on stderr goes to a file, `log_of`."""

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.bench_net import make_dataset
 from tests.net.hosts import FAST, Network, missing
 from tests.pipeline.runs import make_rows, to_text
 from tests.reference import files_of
@@ -123,6 +124,47 @@ def test_fit_over_the_network_gives_the_same_models(cluster: Cluster, algorithm:
     output = f"{algorithm}-{driver}"
     cluster.end(cluster.fit(output, algorithm, driver))
     assert_same(cluster, output, algorithm)
+
+
+MANY = 200_000  # examples: vectors long enough to be exchanged between workers
+
+
+@pytest.fixture(scope="module")
+def many(cluster: Cluster) -> Path:
+    """Data of many examples, and its models by an undisturbed fit."""
+    make_dataset(MANY, 4, str(cluster.folder / "many"))
+    for algorithm in ("paper", "default"):
+        subprocess.run(command("submit", *many_words(cluster.folder, "here", algorithm), "--workers", "2"), check=True)
+    return cluster.folder
+
+
+def many_words(folder: Path, output: str, algorithm: str) -> list[object]:
+    words: list[object] = ["fit", folder / "many", "--output", folder / f"many-{algorithm}-{output}"]
+    return [*words, "--algorithm", algorithm, "--path-length", 6, "--blocks", 2]
+
+
+@pytest.mark.parametrize("algorithm", ["paper", "default"])
+def test_driver_sends_a_vector_once_for_all_workers(cluster: Cluster, many: Path, algorithm: str) -> None:
+    before = cluster.network.sent("s")
+    cluster.end(cluster.start("submit", *many_words(many, "far", algorithm), "--driver", "local"))
+    output = f"many-{algorithm}-far"
+    np.testing.assert_allclose(objectives(many, output), objectives(many, f"many-{algorithm}-here"), rtol=1e-9)
+    rounds, lambdas = pq.read_table(many / output / "trace.parquet").num_rows, 6
+    # One at the start and one a round; in paper mode also where a λ begins.
+    given = 1 + rounds + (lambdas if algorithm == "paper" else 0)
+    assert cluster.network.sent("s") - before < 1.4 * given * 8 * MANY
+
+
+def test_exchange_between_workers_rides_out_a_short_cut(cluster: Cluster, many: Path) -> None:
+    process = cluster.start("submit", *many_words(many, "cut", "paper"), "--driver", "local")
+    soon(begun(cluster, "many-paper-cut"), process)
+    cluster.network.cut("a")
+    time.sleep(4)
+    assert process.poll() is None  # it was in the middle
+    cluster.network.mend("a")
+    assert GOES_ON not in cluster.end(process)
+    expected = objectives(many, "many-paper-here")
+    np.testing.assert_allclose(objectives(many, "many-paper-cut"), expected, rtol=1e-9)
 
 
 def test_slow_link_slows_and_does_not_break(cluster: Cluster) -> None:
