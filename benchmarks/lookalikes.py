@@ -4,7 +4,9 @@ As LIBSVM text, for readers. splice: like dna, one-hot nucleotides, values 1, n 
 words, values 1, p >> n. news20: the same with real values, rows of unit length. Their labels are noise.
 
 As arrays, for solvers, with labels that follow a sparse model. epsilon: dense, correlated columns, rows of unit length.
-webspam: power-law words with real values, p >> n. dna: one-hot nucleotides, n >> p, few positives.
+webspam: power-law words with real values, p >> n. dna: one-hot nucleotides, n >> p, few positives. Other shapes, which
+nothing was tuned for: few: 200 dense rows of 10,000 features, like gene expression. text: 4,000 documents of words.
+letters: 13,000 rows of one-hot letters. collinear: 500,000 rows of 120 features that share ten factors.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def find_or_make(name: str, data: Path | None, scratch: Path) -> Path:
     return path
 
 
-ARRAYS = ("epsilon", "webspam", "dna")
+ARRAYS = ("epsilon", "webspam", "dna", "few", "text", "letters", "collinear")
 
 
 def make_arrays(
@@ -59,7 +61,7 @@ def make_arrays(
     The same at every call, unless it is drawn by a generator given.
     """
     rng = np.random.default_rng(7) if rng is None else rng
-    made = {"epsilon": _epsilon, "webspam": _webspam, "dna": _dna}[name]
+    made = (_epsilon, _webspam, _dna, _few, _text, _letters, _collinear)[ARRAYS.index(name)]
     X, y = made(rng, scale)
     X.sort_indices()  # which products leave in any order, and some readers of text insist on
     return X, y
@@ -74,7 +76,14 @@ def _epsilon(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.
 
 
 def _webspam(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.ndarray]:
-    n, p, length = int(20_000 * scale), 500_000, 300
+    return _words(rng, int(20_000 * scale), 500_000, 300)
+
+
+def _text(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.ndarray]:
+    return _words(rng, int(4_000 * scale), 60_000, 150)
+
+
+def _words(rng: np.random.Generator, n: int, p: int, length: int) -> tuple[sp.csr_matrix, np.ndarray]:
     # A density of 1/x: each octave of ids is as frequent as the next, as words roughly are.
     counts = rng.integers(length // 2, 3 * length // 2, n)
     ids = np.exp(rng.random(int(counts.sum())) * np.log(p)).astype(np.int64) - 1
@@ -88,11 +97,36 @@ def _webspam(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.
 
 
 def _dna(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.ndarray]:
-    n, places = int(100_000 * scale), 200
+    return _one_hot(rng, int(100_000 * scale), positive=0.05)
+
+
+def _letters(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.ndarray]:
+    return _one_hot(rng, int(13_000 * scale), positive=0.3)
+
+
+def _one_hot(rng: np.random.Generator, n: int, positive: float) -> tuple[sp.csr_matrix, np.ndarray]:
+    places = 200
     ids = 4 * np.arange(places) + rng.integers(0, 4, (n, places))
     indptr = np.arange(0, n * places + 1, places)
     X = sp.csr_matrix((np.ones(n * places, np.float32), ids.ravel(), indptr), shape=(n, 4 * places))
-    return X, _labels(rng, X @ _weights(rng, 4 * places, 100), spread=1.5, positive=0.05)
+    return X, _labels(rng, X @ _weights(rng, 4 * places, 100), spread=1.5, positive=positive)
+
+
+def _few(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.ndarray]:
+    return _factors(rng, int(200 * scale), 10_000, factors=20, own=1.0, used=50)
+
+
+def _collinear(rng: np.random.Generator, scale: float) -> tuple[sp.csr_matrix, np.ndarray]:
+    return _factors(rng, int(500_000 * scale), 120, factors=10, own=0.3, used=30)
+
+
+def _factors(
+    rng: np.random.Generator, n: int, p: int, factors: int, own: float, used: int
+) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Dense columns that share factors; `own` is the deviation of what each has for itself."""
+    shared = rng.normal(size=(n, factors)) @ rng.normal(size=(factors, p)) / np.sqrt(factors)
+    X = (shared + own * rng.normal(size=(n, p))).astype(np.float32)
+    return sp.csr_matrix(X), _labels(rng, X @ _weights(rng, p, used), spread=2.0)
 
 
 def _weights(rng: np.random.Generator, p: int, used: int, among: int | None = None) -> np.ndarray:
