@@ -11,6 +11,7 @@ from typing import Any
 from distributed import Client
 
 from pipeline.blocks import DaskBlocks
+from pipeline.choice import Bic
 from pipeline.class_weights import weights_of_classes
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.events import Watcher
@@ -167,6 +168,7 @@ def _solve(run: Run, blocks: DaskBlocks, dataset: Dataset, how: ExampleOptions, 
         null = null_model(blocks, problem)
     except (ValueError, NoMinimum) as error:
         raise UserError(f"{dataset.name}: {error}") from None
+    bic = Bic(problem)
     lambdas = _grid(asked.path, null.lambda_max)
     run.settle(lambda_max=null.lambda_max, lambdas=lambdas)
     watcher.begin(lambdas, run.done, null.lambda_max)
@@ -179,7 +181,7 @@ def _solve(run: Run, blocks: DaskBlocks, dataset: Dataset, how: ExampleOptions, 
     hooks: dict[str, Any] = {"on_round": on_round, "on_state": run.add_state}
     try:
         for solution in solve_path(blocks, problem, lambdas, asked.options, null=null, start=start, **hooks):
-            run.add_solution(solution, features)
+            run.add_solution(solution, features, bic.of(solution))
             watcher.solution(solution)
             if solution.lambda_index + 1 < len(lambdas):
                 blocks.rebalance()

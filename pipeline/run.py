@@ -89,9 +89,9 @@ class Run:
         row = asdict(record)
         self.trace.append({"lambda": row.pop("lam")} | row)
 
-    def add_solution(self, solution: Solution, features: np.ndarray) -> None:
+    def add_solution(self, solution: Solution, features: np.ndarray, bic: float) -> None:
         """Keep a solution, and write the folder. `features` gives the id of each position."""
-        self.path.append(path_row(solution))
+        self.path.append(path_row(solution, bic))
         self.coefficients.append(_coefficient_table(solution, features))
         self._save()
 
@@ -169,7 +169,7 @@ class Run:
             _write_table(fs, f"{path}/{name}", table)
 
 
-def path_row(solution: Solution) -> dict[str, Any]:
+def path_row(solution: Solution, bic: float) -> dict[str, Any]:
     """A row of path.parquet."""
     return {
         "index": solution.lambda_index,
@@ -182,6 +182,7 @@ def path_row(solution: Solution) -> dict[str, Any]:
         "seconds": solution.seconds,
         "line_search_seconds": solution.line_search_seconds,
         "converged": solution.converged,
+        "bic": bic,
     }
 
 

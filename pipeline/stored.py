@@ -40,6 +40,7 @@ PATH_SCHEMA = pa.schema(
         ("seconds", pa.float64()),
         ("line_search_seconds", pa.float64()),
         ("converged", pa.bool_()),
+        ("bic", pa.float64()),
     ]
 )
 COEFFICIENT_SCHEMA = pa.schema([("lambda_index", pa.int32()), ("feature", pa.int64()), ("weight", pa.float64())])
@@ -59,7 +60,7 @@ TRACE_SCHEMA = pa.schema(
 )
 STATE_SCHEMA = pa.schema([("done", pa.int32()), ("name", pa.string()), ("vector", pa.large_list(pa.float64()))])
 # Columns that earlier versions did not write, and those that an evaluation adds.
-_MAY_LACK = ("gap", "intercept", "line_search_seconds", "converged", "relative_decrease", "alpha")
+_MAY_LACK = ("bic", "gap", "intercept", "line_search_seconds", "converged", "relative_decrease", "alpha")
 
 
 def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
@@ -75,7 +76,7 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
             raise Mismatch(f"lambda must be from {1 / LARGEST_LAMBDA:g} to {LARGEST_LAMBDA:g}")
         _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds", "line_search_seconds"))
         judged = [name for name in metric_names() if name in table.column_names]
-        for name in ("gap", "intercept", *judged):
+        for name in ("gap", "bic", "intercept", *judged):
             if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
         missing = {metric.name: None for metric in stored_metrics(judged) if metric.name not in judged}

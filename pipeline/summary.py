@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.choice import choose_model
 from pipeline.metrics import find_metric, metrics_for, shown
 from pipeline.model import PathModel
 from pipeline.run_record import EvaluationRecord
@@ -13,30 +14,34 @@ from pipeline.stored import REPORT
 def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> list[str]:
     """How many models, the best, how good and how exact it is, where the report is, and what to do next."""
     model = PathModel.load(run, storage_options)
-    judged = model.record.evaluation
-    best = model.best() if judged else None
-    lines = [_made(model), *_limits(model)]
-    if judged:
-        lines += [_judged_by(judged), *_best(model, best, judged.metric)]
-    else:
+    lines = [*made_lines(model), *judged_lines(model)]
+    if not model.record.evaluation:
         lines.append("The models were not judged: pass --test, or hold examples out with --validation-fraction 0.2.")
+        choice = choose_model(model)
+        lines.append(f"Chosen: model {choice.index}, {choice.why}.")
     where = model.name.rstrip("/")
     return [
         *lines,
         f"Report: {where}/{REPORT}",
-        f"Next:   dask-submit predict {where} NEW.svm --output predictions.parquet",
+        f"Next:   dask-submit predict {where} NEW.svm --output predictions.csv",
     ]
 
 
-def _made(model: PathModel) -> str:
+def made_lines(model: PathModel) -> list[str]:
+    """What was fitted, and how many models are not as exact as was asked for, or not there yet."""
     data = model.record.dataset
-    return f"{len(model)} models of {data.examples:,} examples with {data.features:,} features are in {model.name}."
+    lines = [f"{len(model)} models of {data.examples:,} examples with {data.features:,} features are in {model.name}."]
+    planned = len(model.record.lambdas or ())
+    if not model.record.complete:
+        lines.append(f"The run is unfinished{f': {planned} are planned' if planned else ''}. Go on with --resume.")
+    open_ = sum(row["converged"] is False for row in model.path)
+    return lines + ([f"{open_} of them stopped at the limit of rounds: raise --max-rounds."] if open_ else [])
 
 
-def _limits(model: PathModel) -> list[str]:
-    """Models that are not as exact as was asked for."""
-    open_ = sum(not row["converged"] for row in model.path)
-    return [f"{open_} of them stopped at the limit of rounds: raise --max-rounds."] if open_ else []
+def judged_lines(model: PathModel) -> list[str]:
+    """By what the models were judged, the best, how good and how exact it is; nothing if they were not."""
+    judged = model.record.evaluation
+    return [] if judged is None else [_judged_by(judged), *_best(model, model.best(), judged.metric)]
 
 
 def _judged_by(judged: EvaluationRecord) -> str:

@@ -22,6 +22,7 @@ from pipeline.commands.shared import (
     printable,
     run_command,
     set_up_logging,
+    version_option,
 )
 from pipeline.display import amount, open_display
 from transforms import Dataset, DatasetError, check_dataset, convert_libsvm, open_dataset
@@ -99,6 +100,7 @@ def convert_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--overwrite", is_flag=True, help="Replace a data set at OUTPUT once the new one is complete.")
 @cluster_options
 @common_options
+@version_option
 def command(
     paths: tuple[str, ...],
     inspect: str | None,

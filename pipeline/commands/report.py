@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipeline.commands.shared import Location, LocationArgument, common_options, set_up_logging
+from pipeline.commands.shared import Decorator, Location, LocationArgument, common_options, set_up_logging
 
 EXAMPLES = """
 \b
@@ -16,16 +16,19 @@ Examples:
 """
 
 
-@click.command("report", epilog=EXAMPLES)
-@click.argument("run", cls=LocationArgument)
-@click.option("--output", type=Location(), metavar="FILE", help="The file to write. [default: RUN/report.html]")
-@click.option(
+names_option: Decorator = click.option(
     "--feature-names",
     type=Location(),
     metavar="FILE",
     help="Names of features, UTF-8 text: line k names feature k, counted as the data set counts them, or each line is "
     "an id, a tab and a name.",
 )
+
+
+@click.command("report", epilog=EXAMPLES)
+@click.argument("run", cls=LocationArgument)
+@click.option("--output", type=Location(), metavar="FILE", help="The file to write. [default: RUN/report.html]")
+@names_option
 @common_options
 def report_command(
     run: str,

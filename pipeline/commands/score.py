@@ -25,12 +25,14 @@ from pipeline.display import open_display
 from pipeline.evaluation import Evaluation, evaluate
 from pipeline.metrics import BINARY, NUMBER, find_metric, metric_names, metrics_for, metrics_in, shown
 from pipeline.prediction import predict
+from pipeline.prediction_files import STDOUT, kind_of
 from pipeline.scoring import KNOWN_FEATURES, Tally
 
 PREDICT_EXAMPLES = """
 \b
 Examples:
-  dask-submit predict runs/first data/new.svm.gz --output new.parquet
+  dask-submit predict runs/first data/new.svm.gz --output new.csv
+  dask-submit predict runs/first data/new.svm --output - | head
   dask-submit predict s3://bucket/run 's3://bucket/day=*/part-*.gz' --output s3://bucket/scores.parquet --lambda-index 7
 """
 EVALUATE_EXAMPLES = """
@@ -63,12 +65,19 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("predict", epilog=PREDICT_EXAMPLES)
 @_arguments
-@click.option("--output", type=Location(), required=True, metavar="FILE", help="The Parquet file to write.")
+@click.option(
+    "--output",
+    type=Location(),
+    required=True,
+    metavar="FILE",
+    help="The file to write: .csv, .csv.gz, .jsonl or .parquet by its name; - is standard output, as CSV.",
+)
 @click.option(
     "--lambda-index",
     type=int,
     metavar="K",
-    help="The model: 0 has the largest λ, -1 the smallest. [default: the best found by evaluate, or else -1]",
+    help="The model: 0 has the largest λ, -1 the smallest. [default: the best found by evaluate, or else the one with "
+    "the lowest BIC on the training data]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE once the new one is complete.")
 @max_line_option
@@ -90,11 +99,13 @@ def predict_command(
     """Predict the probability of the label +1, or the number, for each example of INPUT by a model of RUN.
 
     INPUT: LIBSVM text (files, globs, folders, plain or .gz .bz2 .xz .zst), or data sets made by convert-libsvm. A line
-    starts with a label, which is not looked at. FILE gets a row for each example, in the order of the input: example
-    (counted from 0), margin, probability; of a model with squared loss, example and prediction. Features that the model
-    does not know are ignored.
+    starts with a label; 0 will do where it is not known. FILE gets a row for each example, in the order of the input:
+    example (counted from 0), margin, probability (of the label that is +1), label (the likelier one, as it was in
+    training), true_label (the input's, if it is one of training); of a model with squared loss example, prediction,
+    true_label. Features that the model does not know are ignored.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    kind_of(output)  # refused before a cluster is started
     started = time.monotonic()
     with _at_work("predict", quiet=quiet, log_json=log_json, cluster=cluster) as work:
         done = predict(
@@ -108,10 +119,12 @@ def predict_command(
             **work,
         )
     if not quiet:
-        click.echo(
-            f"{done.tally.examples:,} examples in {done.output}, by model {done.lambda_index} (λ = {done.lam:.5g}): "
-            f"{time.monotonic() - started:.1f} s. {unseen_line(done.tally)}"
-        )
+        where = "" if output == STDOUT else f" in {done.output}"
+        lines = [
+            f"{done.tally.examples:,} examples{where}: {time.monotonic() - started:.1f} s. {unseen_line(done.tally)}",
+            f"Predicted by model {done.lambda_index} (λ = {done.lam:.5g}): {done.why}.",
+        ]
+        click.echo("\n".join(lines), err=output == STDOUT)
     return 0
 
 

@@ -76,7 +76,8 @@ def _what_is_best(data: RunData) -> str:
     row = data.rows[data.featured]
     uses = f"{count(row['nonzeros'], 'feature')}{_of_all(data, row)}"
     if data.best is None or data.metric is None:
-        return f"No test data have been scored yet. The last model, number {row['index']}, uses {uses}."
+        why = "The last model" if row.get("bic") is None else "The model with the lowest BIC on the training data"
+        return f"No test data have been scored yet. {why}, number {row['index']}, uses {uses}."
     judged = data.record.evaluation
     where = "" if judged is None else f" on {count(judged.examples, 'test example')}"
     name = metric_title(data.metric)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from transforms import from_arrays
+from transforms import __version__, from_arrays
 
 Submit = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -42,6 +42,30 @@ def test_help_shows_examples(submit: Submit) -> None:
     assert done.returncode == 0
     assert "dask-submit fit data/train --output runs/first" in done.stdout
     assert "--residency" in done.stdout
+
+
+@pytest.mark.parametrize("main", ["submit", "convert"])
+def test_both_commands_tell_their_version(main: str) -> None:
+    program = f"from pipeline.commands.{main} import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"dglmnet {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fit", "--tool", "1"], "No such option"),
+        (["fit"], "Missing argument 'DATASET'"),
+        (["fit", "d", "--output", "r", "--path-length", "0"], "Invalid value for '--path-length'"),
+        (["fti"], "No such command 'fti'. Did you mean 'fit'?"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(submit: Submit, words: list[str], told: str) -> None:
+    done = submit(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dask-submit: error: ") and told in line
+    assert line.endswith(f"See dask-submit {'fit ' if words[0] == 'fit' else ''}--help")
 
 
 def test_fit_prints_a_line_a_round_and_a_table(dataset: str, tmp_path: Path) -> None:
