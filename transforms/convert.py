@@ -25,7 +25,7 @@ from transforms.examples import BAD_LINES_NAMED, BadSpotFound, located
 from transforms.fragments import Fragment
 from transforms.holdout import check_fraction
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
-from transforms.labels import MIXED_WEIGHTS, LabelMap, LabelsInfo, choose_positive, wrong_labels
+from transforms.labels import MIXED_WEIGHTS, LabelMap, LabelsInfo, choose_positive, remedy_of_text, wrong_labels
 from transforms.liveness import ANSWER_SECONDS, ask_scheduler, ask_workers
 from transforms.mapreduce import (
     Catalogue,
@@ -323,7 +323,7 @@ def _among_kept(plan: Plan) -> str:
 def _label_error(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], values: list[float]) -> str:
     """Which labels there are, and a file where each stands."""
     places = [f"{value:g} in {_file_with(value, mapped, blocks)}" for value in values[:5]]
-    return f"{wrong_labels(values)} ({'; '.join(places)})"
+    return f"{wrong_labels(values)} ({'; '.join(places)}){remedy_of_text(values)}"
 
 
 def _file_with(value: float, mapped: dict[int, list[Mapped]], blocks: Sequence[Block]) -> str:
@@ -380,7 +380,7 @@ def _bad_lines(blocks: Sequence[Block], mapped: dict[int, list[Mapped]]) -> BadL
         for one in mapped[block.index]:
             count += int(one.fragment.header["bad"])
             for spot in one.spots[: BAD_LINES_NAMED - len(first)]:
-                first.append(str(located(block, spot, line)))
+                first.append(located(block, spot, line).place_and_reason)
         line += _lines(mapped[block.index])
     return BadLines(count=count, first=first)
 

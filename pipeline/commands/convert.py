@@ -28,12 +28,14 @@ from pipeline.display import amount, open_display
 from transforms import Dataset, DatasetError, check_dataset, convert_libsvm, open_dataset
 from transforms.assign import STRATEGIES
 from transforms.labels import LabelsInfo
+from transforms.streams import spooled
 
 EXAMPLES = """
 \b
 Examples:
   convert-libsvm train.svm.xz data/train
   convert-libsvm 's3://bucket/day=*/part-*.gz' s3://bucket/dataset --workers 8
+  zcat day-*.gz | convert-libsvm - data/days
   convert-libsvm logs/ data/logs --zero-based --on-bad-line skip --overwrite
   convert-libsvm prices.svm data/prices --numeric-labels
   convert-libsvm --inspect data/train
@@ -112,7 +114,8 @@ def command(
 ) -> int:
     """Convert LIBSVM text into a data set split by features, which dask-submit trains on.
 
-    INPUT: files, globs, folders, plain or .gz .bz2 .xz .zst, on any storage that fsspec knows (s3://, hdfs://, ...).
+    INPUT: files, globs, folders, plain or .gz .bz2 .xz .zst, on any storage that fsspec knows (s3://, hdfs://, ...);
+    - is standard input, and pipes will do, too: they are copied to a temporary file first (TMPDIR says where).
     OUTPUT: the folder of the data set. It is complete when it holds dataset.json, and not before.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
@@ -136,7 +139,7 @@ def _convert(
     **options: Any,
 ) -> int:
     started = time.monotonic()
-    with open_client(cluster) as client:
+    with spooled(inputs, cluster.scheduler) as inputs, open_client(cluster) as client:
         begun = time.monotonic()
         with open_display(quiet=quiet, log_json=log_json) as display:
             display.stage("convert")

@@ -19,6 +19,7 @@ from pipeline.driver.task import Job
 from pipeline.driver.terminal import interrupts_told
 from pipeline.stages import DEFAULT_FRACTION, PipelineOptions, run_pipeline
 from pipeline.summary import summary_lines
+from transforms.streams import spooled
 
 EXAMPLES = """
 \b
@@ -26,6 +27,7 @@ Examples:
   dask-submit pipeline --train data/train.svm --test data/test.svm --output runs/first
   dask-submit pipeline --train data/day-*.svm.gz --output runs/days --validation-fraction 0.1
   dask-submit pipeline --train data/train --test data/test.svm --output runs/exact --gap 1e-4 --path-length 40
+  zcat data/day-*.gz | dask-submit pipeline --train - --output runs/days
   dask-submit pipeline --train data/prices.svm --output runs/prices --loss squared
   dask-submit pipeline --train 's3://bucket/train/*.gz' --test s3://bucket/test --output s3://bucket/run \\
       --scheduler tcp://10.0.0.5:8786 --detach
@@ -43,7 +45,7 @@ class SeveralValues(click.Command):
         words: list[str] = []
         option = ""  # the one whose values these are
         for word in args:
-            if word.startswith("-"):
+            if word.startswith("-") and word != "-":
                 option = word if word in repeated else ""
             elif option and words[-1] != option:
                 words.append(option)
@@ -58,7 +60,8 @@ class SeveralValues(click.Command):
     multiple=True,
     required=True,
     metavar="T...",
-    help="LIBSVM text to train on (files, globs, folders, plain or compressed), or a data set made by convert-libsvm.",
+    help="LIBSVM text to train on (files, globs, folders, plain or compressed; - is standard input), or a data set "
+    "made by convert-libsvm.",
 )
 @click.option(
     "--test",
@@ -127,16 +130,18 @@ def pipeline_command(
     )
     if runs_on_cluster(cluster.scheduler, driver, detach):
         how = {"detach": detach, "quiet": quiet, "log_json": log_json}
-        with interrupts_told(output, storage_options, "pipeline"):
+        with interrupts_told(output, storage_options, "pipeline"), spooled((*train, *test), cluster.scheduler):
             finished = _run_on_cluster(options, storage_options, cluster, **how)
         if finished and not quiet:
             click.echo("\n".join(summary_lines(output, storage_options)))
         return 0
     with (
         interrupts_told(output, storage_options, "pipeline"),
+        spooled((*train, *test), cluster.scheduler) as files,
         open_client(cluster) as client,
         open_display(quiet=quiet, log_json=log_json) as display,
     ):
+        options = replace(options, train=tuple(files[: len(train)]), test=tuple(files[len(train) :]))
         run_pipeline(options, client=client, display=display, storage_options=storage_options)
     if not quiet:
         click.echo("\n".join(summary_lines(output, storage_options)))

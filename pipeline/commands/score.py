@@ -27,6 +27,7 @@ from pipeline.metrics import BINARY, NUMBER, find_metric, metric_names, metrics_
 from pipeline.prediction import predict
 from pipeline.prediction_files import STDOUT, kind_of
 from pipeline.scoring import KNOWN_FEATURES, Tally
+from transforms.streams import spooled
 
 PREDICT_EXAMPLES = """
 \b
@@ -40,6 +41,7 @@ EVALUATE_EXAMPLES = """
 Examples:
   dask-submit evaluate runs/first data/test.svm
   dask-submit evaluate runs/first data/train.svm --held-out
+  zcat test-*.gz | dask-submit evaluate runs/first -
   dask-submit evaluate s3://bucket/run s3://bucket/test.dglmnet --metric log_loss --scheduler tcp://10.0.0.5:8786
 """
 
@@ -98,19 +100,22 @@ def predict_command(
 ) -> int:
     """Predict the probability of the label +1, or the number, for each example of INPUT by a model of RUN.
 
-    INPUT: LIBSVM text (files, globs, folders, plain or .gz .bz2 .xz .zst), or data sets made by convert-libsvm. A line
-    starts with a label; 0 will do where it is not known. FILE gets a row for each example, in the order of the input:
-    example (counted from 0), margin, probability (of the label that is +1), label (the likelier one, as it was in
-    training), true_label (the input's, if it is one of training); of a model with squared loss example, prediction,
-    true_label. Features that the model does not know are ignored.
+    INPUT: LIBSVM text (files, globs, folders, plain or .gz .bz2 .xz .zst; - is standard input), or data sets made by
+    convert-libsvm. A line starts with a label; 0 will do where it is not known. FILE gets a row for each example, in
+    the order of the input: example (counted from 0), margin, probability (of the label that is +1), label (the likelier
+    one, as it was in training), true_label (the input's, if it is one of training); of a model with squared loss
+    example, prediction, true_label. Features that the model does not know are ignored.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     kind_of(output)  # refused before a cluster is started
     started = time.monotonic()
-    with _at_work("predict", quiet=quiet, log_json=log_json, cluster=cluster) as work:
+    with (
+        spooled(inputs, cluster.scheduler) as files,
+        _at_work("predict", quiet=quiet, log_json=log_json, cluster=cluster) as work,
+    ):
         done = predict(
             run,
-            list(inputs),
+            files,
             output,
             lambda_index=lambda_index,
             overwrite=overwrite,
@@ -169,15 +174,19 @@ def evaluate_command(
 ) -> int:
     """Judge every model of RUN by test data, and keep the metrics in RUN.
 
-    INPUT: LIBSVM text (files, globs, folders, plain or .gz .bz2 .xz .zst), or data sets made by convert-libsvm, with
-    the labels of the training data. Features that training did not see are ignored and counted. predict takes the best.
+    INPUT: LIBSVM text (files, globs, folders, plain or .gz .bz2 .xz .zst; - is standard input), or data sets made by
+    convert-libsvm, with the labels of the training data. Features that training did not see are ignored and counted.
+    predict takes the best.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
-    with _at_work("evaluate", quiet=quiet, log_json=log_json, cluster=cluster) as work:
+    with (
+        spooled(inputs, cluster.scheduler) as files,
+        _at_work("evaluate", quiet=quiet, log_json=log_json, cluster=cluster) as work,
+    ):
         work |= {"metric": metric, "held_out": held_out}
         work |= {"on_bad_line": on_bad_line, "max_line_bytes": max_line_bytes}
-        done = evaluate(run, list(inputs), storage_options=storage_options, **work)
+        done = evaluate(run, files, storage_options=storage_options, **work)
     if not quiet:
         print_table(summary(done, time.monotonic() - started))
         click.echo(unseen_line(done.tally))

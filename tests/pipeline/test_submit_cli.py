@@ -189,7 +189,8 @@ def test_bad_use_is_told_and_exits_with_2(
 def test_missing_and_damaged_data_sets_are_named(submit: Submit, dataset: str, tmp_path: Path) -> None:
     done = submit("fit", str(tmp_path / "nowhere"), "--output", str(tmp_path / "run"))
     assert done.returncode == 2
-    assert done.stderr == f"dask-submit: error: {tmp_path / 'nowhere'}: not a data set: no such folder\n"
+    remedy = "Make one of LIBSVM text with convert-libsvm TEXT FOLDER"
+    assert done.stderr == f"dask-submit: error: {tmp_path / 'nowhere'}: not a data set: no such folder. {remedy}\n"
     copy = tmp_path / "copy"
     copy.mkdir()
     for file in Path(dataset).iterdir():
@@ -201,3 +202,18 @@ def test_missing_and_damaged_data_sets_are_named(submit: Submit, dataset: str, t
     assert done.stderr.count("\n") == 1
     assert f"{part}: this part is damaged" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_all_commands_read_standard_input(tmp_path: Path) -> None:
+    text = "".join(f"{1 if k % 3 else -1} {k % 7 + 1}:1 {k % 3 + 8}:0.5\n" for k in range(300))
+
+    def piped(*words: str) -> str:
+        program = [sys.executable, "-c", "from pipeline.commands.submit import main; main()", *words]
+        done = subprocess.run(program, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run = str(tmp_path / "run")
+    assert "that were held out of training (20 %)" in piped("pipeline", "--train", "-", "--output", run)
+    assert "300 test examples" in piped("evaluate", run, "-")
+    assert piped("predict", run, "/dev/stdin", "--output", "-", "--quiet").count("\n") == 301
