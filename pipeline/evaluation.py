@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dask.system import CPU_COUNT
 from distributed import Client
 
-from pipeline.metrics import NUMBER, metric_names, metrics_for, metrics_of
+from pipeline.metrics import NUMBER, metric_names, metrics_for, metrics_in, metrics_of
 from pipeline.model import PathModel, best_of
 from pipeline.run_record import EvaluationRecord, claimed_run
 from pipeline.scoring import (
@@ -98,6 +98,44 @@ def evaluate(
         seconds = {"evaluate": perf_counter() - started}
         stored.update(lambda record: replace(record, evaluation=judged, seconds={**record.seconds, **seconds}))
     return result
+
+
+def evaluate_new(
+    run: str,
+    *,
+    client: Client | None = None,
+    storage_options: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Evaluation | None:
+    """Judge a run again that got more models since its evaluation, by the same data. None if there is nothing to do.
+
+    Raises UserError if the data are not what they were.
+    """
+    options = StorageOptions(storage_options or {})
+    model = PathModel.load(run, options)
+    judged = model.record.evaluation
+    if judged is None or not has_unjudged(model.path):
+        return None
+    urls = [one["path"] for one in judged.inputs]
+    found = [identity for source in find_sources(urls, options) for identity in source_identity(source)]
+    if found != judged.inputs:
+        raise UserError(f"{', '.join(urls[:3])}: changed since the evaluation")
+    return evaluate(
+        run,
+        urls,
+        metric=judged.metric,
+        held_out=judged.held_out is not None,
+        on_bad_line=judged.on_bad_line or "raise",
+        client=client,
+        storage_options=options,
+        progress=progress,
+    )
+
+
+def has_unjudged(rows: Sequence[dict[str, Any]]) -> bool:
+    """Are there models that came after the evaluation?"""
+    judged = [metric.name for metric in metrics_in(rows)]
+    return any(all(row[name] is None for name in judged) for row in rows)
 
 
 _TOO_LARGE = "the weights are too large for these data; nothing was stored. Is it the right run? If so, fit again"

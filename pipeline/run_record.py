@@ -118,8 +118,8 @@ class RunRecord(Record):
     @classmethod
     def begin(cls, dataset: Dataset, options: Mapping[str, Any], seconds: Mapping[str, float]) -> Self:
         """The record of a run that begins."""
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
-        return cls(dataset=DatasetIdentity.of(dataset), options=plain, versions=_versions(), seconds=dict(seconds))
+        plain, who = plain_options(options), DatasetIdentity.of(dataset)
+        return cls(dataset=who, options=plain, versions=_versions(), seconds=dict(seconds))
 
     def option(self, name: str) -> Any:
         """An option as the fit was given it, in whichever version."""
@@ -133,6 +133,11 @@ class RunRecord(Record):
     def label_kind(self) -> str:
         """What the labels are to the loss, and so which metrics the models are judged by."""
         return find_loss(self.loss).LABELS
+
+
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON has them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
 
 def _versions() -> dict[str, str]:

@@ -20,10 +20,10 @@ from typing import Any
 from distributed import Client
 
 from pipeline.display import Display, SilentDisplay
-from pipeline.evaluation import evaluate
+from pipeline.evaluation import evaluate, has_unjudged
 from pipeline.events import Event, Watcher
 from pipeline.fit import fit_path
-from pipeline.metrics import NUMBER, metric_names, metrics_in
+from pipeline.metrics import NUMBER, metric_names
 from pipeline.report.write import write_report
 from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
@@ -291,7 +291,7 @@ class _Pipeline:
         stored = self.evaluation()
         rows = read_path(self.output, self.storage)
         same = stored is not None and _identity(stored) == _identity(judges)
-        todo = not same or not metrics_in(rows)
+        todo = not same or has_unjudged(rows)
         if todo:
             self.display.stage("evaluate")
             evaluate(

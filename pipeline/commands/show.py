@@ -138,6 +138,7 @@ def _print_run(model: PathModel, choice: Choice, strongest: Sequence[tuple[int, 
 
 def _path_table(model: PathModel, shown: int) -> Any:
     """A row for each λ; ← marks the model whose features follow."""
+    from rich import box
     from rich.table import Table
 
     from pipeline.metrics import find_metric, metric_names
@@ -145,24 +146,27 @@ def _path_table(model: PathModel, shown: int) -> Any:
     from pipeline.report.data import relative_gap
 
     judged = [name for name in metric_names(model.label_kind) if any(row.get(name) is not None for row in model.path)]
-    table = Table()
-    for name in ("", "λ", "nonzeros", "objective", "rel. gap", *(find_metric(one).label for one in judged), ""):
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    figures = [find_metric(one).label for one in judged] if judged else ["objective"]
+    for name in ("", "λ", "nonzeros", "rel. gap", *figures, ""):
         table.add_column(name, justify="right", no_wrap=True)
     for k, row in enumerate(model.path):
         gap = relative_gap(row)
-        metrics = [NOTHING if row.get(one) is None else figure(row[one]) for one in judged]
-        cells = [f"{row['lambda']:.5g}", f"{row['nonzeros']:,}", f"{row['objective']:.6g}"]
         limit = "" if row.get("converged") is not False else " (limit)"
-        cells += [f"{NOTHING if gap is None else f'{gap:.1e}'}{limit}", *metrics, "←" if k == shown else ""]
-        table.add_row(str(row["index"]), *cells, style="bold" if k == shown else None)
+        cells = [f"{row['lambda']:.5g}", f"{row['nonzeros']:,}", f"{NOTHING if gap is None else f'{gap:.1e}'}{limit}"]
+        cells += [NOTHING if row.get(one) is None else figure(row[one]) for one in judged]
+        cells += [] if judged else [f"{row['objective']:.6g}"]
+        mark = ("←", "bold") if k == shown else ("", None)
+        table.add_row(str(row["index"]), *cells, mark[0], style=mark[1])
     return table
 
 
 def _feature_table(strongest: Sequence[tuple[int, str, float]]) -> Any:
+    from rich import box
     from rich.table import Table
 
     named = any(name for _, name, _ in strongest)
-    table = Table()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("feature", justify="right")
     if named:
         table.add_column("name")

@@ -171,13 +171,15 @@ def test_an_evaluated_run_is_resumed_and_evaluated_again(client: Client, write: 
     again = fit_path(str(tmp_path / "train"), run, path=PathOptions(length=4), resume=True, client=client)
     assert again.done == 4
     assert evaluate(run, text, client=client).path == first.path
-    # One that was cut off goes on where it was; its λ have no metrics until the next evaluation.
+    # One that was cut off goes on where it was; the new λ have no metrics until the next evaluation.
     about = json.loads((Path(run) / "run.json").read_text())
     (Path(run) / "run.json").write_text(json.dumps(unsealed(about) | {"complete": False}))
     pq.write_table(pq.read_table(Path(run) / "path.parquet").slice(0, 2), Path(run) / "path.parquet")
     assert PathModel.load(run).best() in (0, 1)
     fit_path(str(tmp_path / "train"), run, path=PathOptions(length=4), resume=True, client=client)
-    assert PathModel.load(run).best() is None
+    found = PathModel.load(run)
+    assert found.best() in (0, 1)
+    assert [row["auprc"] is None for row in found.path] == [False, False, True, True]
     times = ("seconds", "line_search_seconds", "rounds")  # a path taken up again costs a sweep more
     for row, old in zip(evaluate(run, text, client=client).path, first.path, strict=True):
         kept = {name: value for name, value in row.items() if name not in times}

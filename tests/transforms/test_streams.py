@@ -118,6 +118,6 @@ def test_what_cannot_be_read_is_refused(
 def test_a_full_disk_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """/dev/full is a disk without room."""
     monkeypatch.setattr(sys, "stdin", Stdin(TEXT))
-    monkeypatch.setattr(streams.Path, "__truediv__", lambda *_: Path("/dev/full"))
+    monkeypatch.setattr(Path, "__truediv__", lambda *_: Path("/dev/full"))
     with pytest.raises(UserError, match=r"No space left on device: .* TMPDIR names another place"), spooled(["-"]):
         pass
