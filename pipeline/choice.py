@@ -38,7 +38,9 @@ def choose_model(model: PathModel, lambda_index: int | None = None) -> Choice:
         return Choice(model.check_index(lambda_index), "as asked for")
     best = model.best()
     if best is not None:
-        return Choice(best, f"the best by {find_metric(model.metric).label} of the run's evaluation")
+        judged = model.record.evaluation
+        by = "held-out examples" if judged and judged.held_out else "the data of the run's evaluation"
+        return Choice(best, f"the best by {find_metric(model.metric).label} on {by}")
     lowest = lowest_bic(model.path)
     if lowest is None:
         raise UserError(

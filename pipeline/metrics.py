@@ -20,6 +20,7 @@ from pipeline.margins import PROBABILITIES
 
 BINARY = "binary"  # the kind of labels that are -1 and +1
 NUMBER = "number"  # the kind that squared loss is for
+TEST = "test_"  # how columns of path.parquet begin that hold metrics of data which judge models and choose none
 
 
 @dataclass(frozen=True)
@@ -201,9 +202,9 @@ def stored_metrics(names: Iterable[str]) -> list[Metric]:
     return [metric for metric in METRICS if metric.kind in kinds]
 
 
-def metrics_in(rows: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """The metrics that the rows of a path have; none if there was no evaluation."""
-    return [metric for metric in METRICS if rows and all(metric.name in row for row in rows)]
+def metrics_in(rows: Sequence[Mapping[str, Any]], prefix: str = "") -> list[Metric]:
+    """The metrics that the rows of a path have; none if there was no evaluation. prefix: TEST, of test data."""
+    return [metric for metric in METRICS if rows and all(prefix + metric.name in row for row in rows)]
 
 
 def metrics_of(

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.metrics import metrics_in
+from pipeline.metrics import TEST, metrics_in
 from pipeline.model import best_of
 from pipeline.run_record import BEFORE, ClaimedRun, RunRecord, read_run_record
 from pipeline.stored import (
@@ -100,7 +100,7 @@ class Run:
         features: the id of each position.
         """
         k = solution.lambda_index
-        unjudged = {metric.name: None for metric in metrics_in(self.path)}
+        unjudged = {prefix + metric.name: None for prefix in ("", TEST) for metric in metrics_in(self.path, prefix)}
         self.path.insert(k, path_row(solution, bic) | unjudged)
         self.coefficients.insert(k, _coefficient_table(solution, features))
         for index, row in enumerate(self.path):
@@ -137,7 +137,7 @@ class Run:
     def finish(self, seconds: Mapping[str, float | None]) -> None:
         """All λ are done."""
         judged = self.record.evaluation
-        if judged is not None:  # λ that came in between give the best another number
+        if judged is not None and judged.best is not None:  # λ that came in between give the best another number
             judged = replace(judged, best=best_of(self.path, judged.metric, self.record.label_kind))
         self.settle(complete=True, seconds=seconds, evaluation=judged)
         fs, path = open_storage(self.url, self.options)

@@ -112,7 +112,9 @@ class RunRecord(Record):
     blocks: Sequence[list[int]] | None = field(default=None, metadata=PERHAPS)  # the partitions of each
     lambda_max: float | None = field(default=None, metadata=PERHAPS)
     lambdas: Sequence[float] | None = field(default=None, metadata=PERHAPS)  # all that are planned
+    # By what the best model is chosen, and by what the models are judged besides, which chooses nothing.
     evaluation: EvaluationRecord | None = field(default=None, metadata=of(EvaluationRecord, perhaps=True))
+    test: EvaluationRecord | None = field(default=None, metadata=of(EvaluationRecord, perhaps=True))
     report: str | None = field(default=None, metadata=PERHAPS)  # a fingerprint of what report.html shows
 
     @classmethod
@@ -248,6 +250,7 @@ _RUN = record(
         "lambda_max": number(low=0),
         "lambdas": listed(number(low=0)),
         "evaluation": _EVALUATION,
+        "test": _EVALUATION,
         "report": text(),
     },
 )

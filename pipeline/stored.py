@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from pipeline.metrics import metric_names, metrics_in, stored_metrics
+from pipeline.metrics import TEST, metric_names, metrics_in, stored_metrics
 from transforms import UserError
 from transforms.dataset import UNREADABLE, one_line
 from transforms.schema import Mismatch, shown
@@ -63,6 +63,9 @@ STATE_SCHEMA = pa.schema([("done", pa.int32()), ("name", pa.string()), ("vector"
 _MAY_LACK = ("bic", "gap", "intercept", "line_search_seconds", "converged", "relative_decrease", "alpha")
 
 
+_METRIC_COLUMNS = (*metric_names(), *(TEST + name for name in metric_names()))
+
+
 def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
     """path.parquet, a row per λ."""
 
@@ -76,18 +79,20 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
             raise Mismatch(f"lambda must be from {1 / LARGEST_LAMBDA:g} to {LARGEST_LAMBDA:g}")
         _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds", "line_search_seconds"))
         judged = [name for name in metric_names() if name in table.column_names]
-        for name in ("gap", "bic", "intercept", *judged):
+        tested = [TEST + name for name in metric_names() if TEST + name in table.column_names]
+        for name in ("gap", "bic", "intercept", *judged, *tested):
             if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
         missing = {metric.name: None for metric in stored_metrics(judged) if metric.name not in judged}
         return [row | missing for row in table.to_pylist()]
 
-    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_metric_fields(metric_names()))
+    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_metric_fields(_METRIC_COLUMNS))
 
 
 def judged_schema(rows: Sequence[dict[str, Any]]) -> pa.Schema:
     """The columns of path.parquet when rows have been judged: the metrics come last."""
-    return pa.schema([*PATH_SCHEMA, *_metric_fields([metric.name for metric in metrics_in(rows)])])
+    names = [prefix + metric.name for prefix in ("", TEST) for metric in metrics_in(rows, prefix)]
+    return pa.schema([*PATH_SCHEMA, *_metric_fields(names)])
 
 
 def _metric_fields(names: Sequence[str]) -> list[pa.Field]:
@@ -205,5 +210,5 @@ def _shaped(table: pa.Table, schema: pa.Schema, others: Sequence[pa.Field]) -> p
         raise Mismatch(f"no column {missing[0]}")
     table = table.select(wanted.names)
     refuse_other_columns(table.schema, wanted)
-    refuse_nulls(table, nullable=(*_MAY_LACK, *metric_names()))
+    refuse_nulls(table, nullable=(*_MAY_LACK, *_METRIC_COLUMNS))
     return table

@@ -68,14 +68,19 @@ class SeveralValues(click.Command):
     type=Location(),
     multiple=True,
     metavar="U...",
-    help="LIBSVM text or data sets to judge the models by.",
+    help="LIBSVM text or data sets to judge the models by. They do not choose the best: held-out examples do.",
 )
 @click.option(
     "--validation-fraction",
     type=click.FloatRange(0, 1, max_open=True),
     metavar="F",
-    help="Without --test: hold this share of the examples out of training and judge the models by them; 0: train on "
-    f"all, judge by none. [default: {DEFAULT_FRACTION}]",
+    help="Hold this share of the examples out of training and choose the best model by them; 0: train on all, and "
+    f"choose by BIC. [default: {DEFAULT_FRACTION}]",
+)
+@click.option(
+    "--choose-by-test",
+    is_flag=True,
+    help="Choose the best model by the test data, and hold nothing out: its figures are then too good.",
 )
 @click.option(
     "--output",
@@ -96,6 +101,7 @@ def pipeline_command(
     train: tuple[str, ...],
     test: tuple[str, ...],
     validation_fraction: float | None,
+    choose_by_test: bool,
     output: str,
     feature_names: str | None,
     overwrite: bool,
@@ -122,6 +128,7 @@ def pipeline_command(
         output,
         test,
         validation_fraction,
+        choose_by_test,
         convert,
         fit_arguments(storage_options, **chosen),
         metric,

@@ -155,6 +155,12 @@ metric_option: Decorator = click.option(
     is_flag=True,
     help="INPUT is the text that training was converted from: judge by what convert-libsvm --hold-out left out of it.",
 )
+@click.option(
+    "--choose/--no-choose",
+    default=None,
+    help="Choose the best model by these data, or only judge by them. [default: choose, unless it was chosen by "
+    "held-out examples and these are others]",
+)
 @bad_line_option
 @max_line_option
 @cluster_options
@@ -164,6 +170,7 @@ def evaluate_command(
     inputs: tuple[str, ...],
     metric: str | None,
     held_out: bool,
+    choose: bool | None,
     on_bad_line: str,
     max_line_bytes: int,
     storage_options: dict[str, Any] | None,
@@ -176,7 +183,8 @@ def evaluate_command(
 
     INPUT: LIBSVM text (files, globs, folders, plain or .gz .bz2 .xz .zst; - is standard input), or data sets made by
     convert-libsvm, with the labels of the training data. Features that training did not see are ignored and counted.
-    predict takes the best.
+    predict takes the best. Where that was chosen by held-out examples, other data judge it, and leave it as it is; data
+    with one label only never choose.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     started = time.monotonic()
@@ -184,15 +192,30 @@ def evaluate_command(
         spooled(inputs, cluster.scheduler) as files,
         _at_work("evaluate", quiet=quiet, log_json=log_json, cluster=cluster) as work,
     ):
-        work |= {"metric": metric, "held_out": held_out}
+        work |= {"metric": metric, "held_out": held_out, "choose": choose}
         work |= {"on_bad_line": on_bad_line, "max_line_bytes": max_line_bytes}
         done = evaluate(run, files, storage_options=storage_options, **work)
     if not quiet:
         print_table(summary(done, time.monotonic() - started))
         click.echo(unseen_line(done.tally))
+        for line in _what_it_means_for_the_best(done):
+            click.echo(line)
         if done.tally.bad_lines:
             click.echo(f"{done.tally.bad_lines:,} bad lines were left out.")
     return 0
+
+
+def _what_it_means_for_the_best(done: Evaluation) -> list[str]:
+    """Whether the run's best model is another now, or why it is not."""
+    if not done.chose:
+        stays = "none is chosen yet" if done.before is None else f"the best stays model {done.before}"
+        why = "pass --choose to choose by them" if done.best is not None else "all examples have one label"
+        return [f"These data judge the models and do not choose one ({why}): {stays}."]
+    if done.best is None:
+        return ["No model is best by these data: all examples have one label, or the metric is not defined."]
+    if done.before not in (None, done.best):
+        return [f"The best is model {done.best} now; by the evaluation before it was model {done.before}."]
+    return []
 
 
 def summary(done: Evaluation, seconds: float) -> Table:

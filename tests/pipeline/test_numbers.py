@@ -278,7 +278,7 @@ def test_the_pipeline_takes_a_data_set_as_it_is(client: Client, dataset: Dataset
     (tmp_path / "test.svm").write_bytes(to_text(*make_numbers(seed=1)))
     fit = {"problem": SQUARED, "path": PathOptions(length=3)}
     options = PipelineOptions(
-        (dataset.url,), str(tmp_path / "run"), (str(tmp_path / "test.svm"),), fit=fit, metric="mae"
+        (dataset.url,), str(tmp_path / "run"), (str(tmp_path / "test.svm"),), fit=fit, metric="mae", choose_by_test=True
     )
     run_pipeline(options, client=client)
     assert PathModel.load(str(tmp_path / "run")).metric == "mae"
