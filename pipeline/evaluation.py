@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from dask.system import CPU_COUNT
 from distributed import Client
 
+from pipeline.cluster import ClusterOptions
 from pipeline.metrics import NUMBER, TEST, metric_names, metrics_for, metrics_in, metrics_of
 from pipeline.model import PathModel, best_of
 from pipeline.run_record import EvaluationRecord, claimed_run
@@ -69,7 +70,7 @@ def evaluate(
     choose: bool | None = None,
     on_bad_line: str = "raise",
     max_line_bytes: int = MAX_LINE,
-    client: Client | None = None,
+    client: Client | ClusterOptions | None = None,
     storage_options: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -94,8 +95,8 @@ def evaluate(
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
         reading = Reading.of(model, _fraction(model, sources) if held_out else None, on_bad_line, max_line_bytes)
         tally = Tally()
-        with client_for(client) as client, MarginStore(model) as store:
-            scorer = Scorer(model, list(range(len(model))), client, options, progress, tally, reading)
+        with client_for(client) as at_work, MarginStore(model) as store:
+            scorer = Scorer(model, list(range(len(model))), at_work, options, progress, tally, reading)
             for scored in scorer.score(sources):
                 store.add(scored)
             metrics = _judge(model, store, progress)
@@ -125,7 +126,7 @@ def _chooses(model: PathModel, store: MarginStore, asked: bool | None, held_out:
 def evaluate_new(
     run: str,
     *,
-    client: Client | None = None,
+    client: Client | ClusterOptions | None = None,
     storage_options: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation | None:

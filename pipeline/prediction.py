@@ -14,6 +14,7 @@ import pyarrow as pa
 from distributed import Client
 
 from pipeline.choice import choose_model
+from pipeline.cluster import ClusterOptions
 from pipeline.margins import PROBABILITIES, labels_of
 from pipeline.metrics import NUMBER
 from pipeline.model import PathModel
@@ -58,7 +59,7 @@ def predict(
     lambda_index: int | None = None,
     overwrite: bool = False,
     max_line_bytes: int = MAX_LINE,
-    client: Client | None = None,
+    client: Client | ClusterOptions | None = None,
     storage_options: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Prediction:
@@ -71,6 +72,7 @@ def predict(
     output: one file, there when it is whole and not before: .csv, .csv.gz, .jsonl or .parquet; "-" is standard output,
     as CSV.
     max_line_bytes: a longer line of text is refused.
+    client: a Dask client, or a description of a cluster, which is started once nothing is left to be refused.
     """
     kind_of(output)  # refuses what cannot be written
     options = StorageOptions(storage_options or {})
@@ -83,8 +85,8 @@ def predict(
     lam, tally = float(model.lambdas[index]), Tally()
     names = NUMBERS if model.label_kind == NUMBER else CLASSES
     schema = schema_of(names, {"dglmnet.lambda_index": str(index), "dglmnet.lambda": repr(lam)})
-    with _only_writer(output, options), client_for(client) as client, _file_for(output, options) as file:
-        scorer = Scorer(model, [index], client, options, progress or NoProgress(), tally, reading)
+    with _only_writer(output, options), client_for(client) as at_work, _file_for(output, options) as file:
+        scorer = Scorer(model, [index], at_work, options, progress or NoProgress(), tally, reading)
         with open_writer(file, output, schema) as write:
             start = 0
             for scored in scorer.score(sources):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from time import perf_counter
@@ -19,12 +19,12 @@ from typing import Any
 
 from distributed import Client
 
+from pipeline.cluster import ClusterOptions, open_client
 from pipeline.display import Display, SilentDisplay
 from pipeline.evaluation import evaluate, has_unjudged
 from pipeline.events import Event, Watcher
 from pipeline.fit import fit_path
 from pipeline.metrics import NUMBER, TEST, metric_names
-from pipeline.report.write import write_report
 from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
 from pipeline.scoring import Source, client_for, find_sources, source_identity
@@ -92,6 +92,15 @@ class _Judges:
     chooses: bool
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """What the stages work on: the training data, the data to judge by, and the file of feature names."""
+
+    trained_on: Source
+    judges: list[_Judges]
+    names: dict[str, Any] | None
+
+
 def _identity(judges: _Judges | EvaluationRecord) -> dict[str, Any]:
     """What tells an evaluation from another."""
     return {
@@ -105,19 +114,26 @@ def _identity(judges: _Judges | EvaluationRecord) -> dict[str, Any]:
 def run_pipeline(
     options: PipelineOptions,
     *,
-    client: Client | None = None,
+    client: Client | ClusterOptions | None = None,
     display: Display | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> PipelineResult:
     """Do what is not done yet.
 
-    client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
+    client: a Dask client, or a description of a cluster, which is started once nothing is left to be refused; by
+    default the current client, or else an in-process cluster for the time of the call.
     display: who is shown how it goes; by default nobody.
     """
     storage = StorageOptions(storage_options or {})
     try:
-        with nullcontext(client) if client is not None else client_for(None) as at_work:
-            return _Pipeline(options, storage, at_work, display or SilentDisplay()).run()
+        pipeline = _Pipeline(options, storage, display or SilentDisplay())
+        prepared = pipeline.prepare()
+        with ExitStack() as stack:
+            if isinstance(client, ClusterOptions):
+                client = stack.enter_context(open_client(client))
+            elif client is None:
+                client = stack.enter_context(client_for(None))
+            return pipeline.run(client, prepared)
     except BadLine as error:
         raise UserError(f"{error}. Mend it, or leave bad lines out with --on-bad-line skip") from None
 
@@ -125,18 +141,26 @@ def run_pipeline(
 class _Pipeline:
     """One call of the pipeline."""
 
-    def __init__(self, options: PipelineOptions, storage: StorageOptions, client: Client, display: Display) -> None:
-        self.options, self.storage, self.client, self.display = options, storage, client, display
+    client: Client
+
+    def __init__(self, options: PipelineOptions, storage: StorageOptions, display: Display) -> None:
+        self.options, self.storage, self.display = options, storage, display
         self.output = options.output.rstrip("/")
         self.data = f"{self.output}/{DATA}"
         self.worked: dict[str, bool] = {}
 
-    def run(self) -> PipelineResult:
-        """The stages in turn. Everything that can be refused is refused before the first begins."""
+    def prepare(self) -> _Prepared:
+        """What the stages work on. Everything that can be refused is refused here, before the first begins."""
         trained_on = _training_source(find_sources(self.options.train, self.storage))
         names = self.names()
         judges = self.judges(trained_on)
         self.refuse_other_judges(judges)
+        return _Prepared(trained_on, judges, names)
+
+    def run(self, client: Client, prepared: _Prepared) -> PipelineResult:
+        """The stages in turn."""
+        self.client = client
+        trained_on, judges, names = prepared.trained_on, prepared.judges, prepared.names
         dataset, seconds = self.convert(trained_on, judges)
         self.fit(dataset, seconds)
         if judges:
@@ -343,6 +367,8 @@ class _Pipeline:
         if todo:
             self.display.stage("report")
             started = perf_counter()
+            from pipeline.report.write import write_report  # here, as it needs bokeh, and other stages do not
+
             write_report(self.output, feature_names=self.options.feature_names, storage_options=self.storage)
             seconds = {"report": perf_counter() - started}
             update_run(

@@ -63,7 +63,9 @@ STATE_SCHEMA = pa.schema([("done", pa.int32()), ("name", pa.string()), ("vector"
 _MAY_LACK = ("bic", "gap", "intercept", "line_search_seconds", "converged", "relative_decrease", "alpha")
 
 
-_METRIC_COLUMNS = (*metric_names(), *(TEST + name for name in metric_names()))
+def _metric_columns() -> list[str]:
+    """What evaluations may add."""
+    return [prefix + name for prefix in ("", TEST) for name in metric_names()]
 
 
 def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
@@ -86,7 +88,7 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
         missing = {metric.name: None for metric in stored_metrics(judged) if metric.name not in judged}
         return [row | missing for row in table.to_pylist()]
 
-    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_metric_fields(_METRIC_COLUMNS))
+    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_metric_fields(_metric_columns()))
 
 
 def judged_schema(rows: Sequence[dict[str, Any]]) -> pa.Schema:
@@ -210,5 +212,5 @@ def _shaped(table: pa.Table, schema: pa.Schema, others: Sequence[pa.Field]) -> p
         raise Mismatch(f"no column {missing[0]}")
     table = table.select(wanted.names)
     refuse_other_columns(table.schema, wanted)
-    refuse_nulls(table, nullable=(*_MAY_LACK, *_METRIC_COLUMNS))
+    refuse_nulls(table, nullable=(*_MAY_LACK, *_metric_columns()))
     return table

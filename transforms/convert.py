@@ -80,9 +80,8 @@ def convert_libsvm(
         raise UserError("resume and overwrite exclude each other: continue what is there, or start over")
     options = StorageOptions(storage_options or {})
     urls = [inputs] if isinstance(inputs, str) else list(inputs)
-    files = find_inputs(urls, options)
+    files = check_places(urls, output, options)
     fs, path = open_storage(output, options)
-    _refuse_output_among_inputs(files, fs, path)
     wanted: dict[str, Any] = {
         "inputs": [file.identity() for file in files],
         "partitions": partitions,
@@ -116,6 +115,23 @@ def convert_libsvm(
         _refuse_changed_inputs(files, urls, options)
         commit(fs, path, place, description)
     return open_dataset(output, options)
+
+
+def check_places(
+    urls: Sequence[str],
+    output: str,
+    options: StorageOptions,
+    *,
+    resume: bool = True,
+    overwrite: bool = True,
+) -> list[InputFile]:
+    """The inputs that there are. Refuses those that are missing, or lie in the output, and an output that is there."""
+    files = find_inputs(urls, options)
+    fs, path = open_storage(output, options)
+    _refuse_output_among_inputs(files, fs, path)
+    if not (resume or overwrite):
+        is_finished(fs, path, {}, resume=False, overwrite=False)
+    return files
 
 
 def _refuse_output_among_inputs(files: Iterable[InputFile], fs: Any, path: str) -> None:

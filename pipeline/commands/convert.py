@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
-from pipeline.cluster import ClusterOptions, open_client
+from pipeline.commands.early import refuse_existing, refuse_missing_inputs
 from pipeline.commands.shared import (
     Decorator,
     Location,
@@ -24,11 +24,15 @@ from pipeline.commands.shared import (
     set_up_logging,
     version_option,
 )
-from pipeline.display import amount, open_display
-from transforms import Dataset, DatasetError, check_dataset, convert_libsvm, open_dataset
-from transforms.assign import STRATEGIES
-from transforms.labels import LabelsInfo
-from transforms.streams import spooled
+from transforms.errors import DatasetError
+from transforms.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pipeline.cluster import ClusterOptions
+    from transforms import Dataset
+    from transforms.labels import LabelsInfo
 
 EXAMPLES = """
 \b
@@ -138,8 +142,25 @@ def _convert(
     cluster: ClusterOptions,
     **options: Any,
 ) -> int:
+    refuse_missing_inputs(inputs, storage_options)
+    if not (options["resume"] or options["overwrite"]):
+        refuse_existing(output, "dataset.json", "a data set is there already")
+    from transforms.convert import (
+        check_places,
+        convert_libsvm,
+    )  # here, as --help and the tab key need not wait for them
+    from transforms.storage import StorageOptions
+    from transforms.streams import spooled
+
     started = time.monotonic()
-    with spooled(inputs, cluster.scheduler) as inputs, open_client(cluster) as client:
+    with ExitStack() as stack:
+        inputs = stack.enter_context(spooled(inputs, cluster.scheduler))
+        flags = {name: options[name] for name in ("resume", "overwrite")}
+        check_places(inputs, output, StorageOptions(storage_options or {}), **flags)  # before a cluster is started
+        from pipeline.cluster import open_client
+        from pipeline.display import amount, open_display
+
+        client = stack.enter_context(open_client(cluster))
         begun = time.monotonic()
         with open_display(quiet=quiet, log_json=log_json) as display:
             display.stage("convert")
@@ -155,7 +176,11 @@ def _convert(
 
 
 def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool, log_json: bool) -> int:
+    from transforms import check_dataset, open_dataset
+
     dataset = open_dataset(url, storage_options)
+    from pipeline.display import open_display
+
     with open_display(quiet=quiet, log_json=log_json) as display:
         display.stage("check")
         problems = check_dataset(dataset, display)
@@ -169,6 +194,10 @@ def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool, l
 
 def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
     """What a data set holds, for people."""
+    from rich.table import Table
+
+    from pipeline.display import amount
+
     about = dataset.record
     labels, parts = about.labels, about.partitions
     n, p, nnz = dataset.n, dataset.p, dataset.nnz

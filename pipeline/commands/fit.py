@@ -35,6 +35,7 @@ from pipeline.run import Run, check_output, read_path
 from solver import ALGORITHMS, LOSSES, ProblemOptions
 from solver.options import options_of
 from transforms import Dataset, UserError, open_dataset
+from transforms.storage import StorageOptions
 
 FIT_EXAMPLES = """
 \b
@@ -165,6 +166,7 @@ def fit_command(
             print_path(RunFolder.of(output, storage_options), output)
         return 0
     opened = open_dataset(dataset, storage_options)
+    check_output(output, StorageOptions(storage_options or {}), resume=resume, overwrite=overwrite)
     started = time.monotonic()
     with (
         interrupts_told(output, storage_options, "fit"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pipeline.cluster import ClusterOptions, open_client
+from pipeline.cluster import ClusterOptions
 from pipeline.commands.convert import convert_options
 from pipeline.commands.fit import fit_arguments, fit_options
 from pipeline.commands.score import metric_option
@@ -145,11 +145,10 @@ def pipeline_command(
     with (
         interrupts_told(output, storage_options, "pipeline"),
         spooled((*train, *test), cluster.scheduler) as files,
-        open_client(cluster) as client,
         open_display(quiet=quiet, log_json=log_json) as display,
     ):
         options = replace(options, train=tuple(files[: len(train)]), test=tuple(files[len(train) :]))
-        run_pipeline(options, client=client, display=display, storage_options=storage_options)
+        run_pipeline(options, client=cluster, display=display, storage_options=storage_options)
     if not quiet:
         click.echo("\n".join(summary_lines(output, storage_options)))
     return 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipeline.commands.early import refuse_missing_run
 from pipeline.commands.shared import Decorator, Location, LocationArgument, common_options, set_up_logging
 
 EXAMPLES = """
@@ -44,9 +45,10 @@ def report_command(
     The page is one file that works without a network. A run that is unfinished or not evaluated gets one too, which
     says so.
     """
+    set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    refuse_missing_run(run)
     from pipeline.report.write import write_report  # here, as --help need not wait for bokeh
 
-    set_up_logging(log_level, quiet=quiet, log_json=log_json)
     written = write_report(run, output, feature_names=feature_names, storage_options=storage_options)
     if not quiet:
         click.echo(f"Report: {written}")

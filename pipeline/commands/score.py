@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
-from pipeline.cluster import ClusterOptions, open_client
 from pipeline.commands.convert import bad_line_option, max_line_option
+from pipeline.commands.early import refuse_existing, refuse_missing_inputs, refuse_missing_run
 from pipeline.commands.shared import (
     Decorator,
     Location,
@@ -21,13 +20,15 @@ from pipeline.commands.shared import (
     print_table,
     set_up_logging,
 )
-from pipeline.display import open_display
-from pipeline.evaluation import Evaluation, evaluate
 from pipeline.metrics import BINARY, NUMBER, find_metric, metric_names, metrics_for, metrics_in, shown
-from pipeline.prediction import predict
 from pipeline.prediction_files import STDOUT, kind_of
-from pipeline.scoring import KNOWN_FEATURES, Tally
-from transforms.streams import spooled
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pipeline.cluster import ClusterOptions
+    from pipeline.evaluation import Evaluation
+    from pipeline.scoring import Tally
 
 PREDICT_EXAMPLES = """
 \b
@@ -54,10 +55,12 @@ def _at_work(
     log_json: bool,
     cluster: ClusterOptions,
 ) -> Iterator[dict[str, Any]]:
-    """The cluster and the display that the options ask for."""
-    with open_client(cluster) as client, open_display(quiet=quiet, log_json=log_json) as display:
+    """The cluster, which is started when it is needed, and the display that the options ask for."""
+    from pipeline.display import open_display  # here, as --help and the tab key need not wait for it
+
+    with open_display(quiet=quiet, log_json=log_json) as display:
         display.stage(stage)
-        yield {"client": client, "progress": display}
+        yield {"client": cluster, "progress": display}
 
 
 def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,7 +110,14 @@ def predict_command(
     example, prediction, true_label. Features that the model does not know are ignored.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
-    kind_of(output)  # refused before a cluster is started
+    kind_of(output)  # refused before anything slow is loaded
+    refuse_missing_run(run)
+    refuse_missing_inputs(inputs, storage_options)
+    if not overwrite and output not in inputs:
+        refuse_existing(output, "", "is there already")
+    from pipeline.prediction import predict
+    from transforms.streams import spooled
+
     started = time.monotonic()
     with (
         spooled(inputs, cluster.scheduler) as files,
@@ -187,6 +197,11 @@ def evaluate_command(
     with one label only never choose.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    refuse_missing_run(run)
+    refuse_missing_inputs(inputs, storage_options)
+    from pipeline.evaluation import evaluate
+    from transforms.streams import spooled
+
     started = time.monotonic()
     with (
         spooled(inputs, cluster.scheduler) as files,
@@ -220,6 +235,8 @@ def _what_it_means_for_the_best(done: Evaluation) -> list[str]:
 
 def summary(done: Evaluation, seconds: float) -> Table:
     """A row per λ, the best marked."""
+    from rich.table import Table
+
     weighted = ", weighted" if done.weighted else ""
     judged = metrics_in(done.path)
     examples = f"{done.tally.examples:,} test examples{weighted}"
@@ -238,6 +255,8 @@ def summary(done: Evaluation, seconds: float) -> Table:
 def unseen_line(tally: Tally) -> str:
     """How much of the data the model could not use."""
     if tally.unseen is None:
+        from pipeline.scoring import KNOWN_FEATURES
+
         reason = f"the training data set is not where it was, or has more than {KNOWN_FEATURES:,} features"
         return f"Features unseen in training were ignored and not counted: {reason}."
     share = 100 * tally.unseen / tally.nonzeros if tally.nonzeros else 0.0

@@ -119,7 +119,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_cluster(
         *args: Any, scheduler: str | None, workers: int | None, processes: bool, memory_limit: str | None, **rest: Any
     ) -> Any:
-        from pipeline.cluster import ClusterOptions  # here, as --help and the tab key need not wait for Dask
+        from pipeline.cluster_options import ClusterOptions
 
         tls = take_tls(rest)
         cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit, tls)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pipeline.commands.early import refuse_missing_run
 from pipeline.commands.report import names_option
 from pipeline.commands.shared import LocationArgument, common_options, print_table, printable, set_up_logging
 
@@ -68,6 +69,7 @@ def show_command(
     is.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    refuse_missing_run(run)
     from pipeline.choice import choose_model
     from pipeline.model import PathModel
 
