@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 
 import dask
 from dask.system import CPU_COUNT
@@ -16,6 +15,7 @@ from dask.utils import parse_bytes
 from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
 
+from pipeline.cluster_options import ClusterOptions
 from pipeline.reach import reach_scheduler
 from pipeline.tls import TlsFiles, complete_address, make_security
 from transforms import UserError, __version__
@@ -23,19 +23,9 @@ from transforms.embedded import PAGES, nothing_kept
 from transforms.liveness import ask_scheduler, ask_workers, expel, go_on_without, registered_workers
 
 logger = logging.getLogger("dglmnet")
+__all__ = ["ClusterOptions", "check_workers", "open_client", "open_scheduler"]
 REACH_SECONDS = 3
 CONNECT_SECONDS = 8
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """What the user said about the cluster. Without a scheduler, one is embedded."""
-
-    scheduler: str | None = None
-    workers: int | None = None
-    processes: bool = False
-    memory_limit: str | None = None  # of one worker
-    tls: TlsFiles = field(default_factory=TlsFiles)
 
 
 @contextmanager

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from dask.system import CPU_COUNT
 from distributed import Client
 
-from pipeline.metrics import NUMBER, metric_names, metrics_for, metrics_of
+from pipeline.cluster import ClusterOptions
+from pipeline.metrics import NUMBER, TEST, metric_names, metrics_for, metrics_in, metrics_of
 from pipeline.model import PathModel, best_of
 from pipeline.run_record import EvaluationRecord, claimed_run
 from pipeline.scoring import (
@@ -45,13 +46,19 @@ THREADS = min(CPU_COUNT, 4)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The path with its metrics, and the index of the best λ (None if the metric is undefined for these data)."""
+    """The path with its metrics, and the index of the best λ (None if the metric is undefined for these data).
+
+    chose: whether the run's best is now this one; if not, these data judge the models and choose none. `before` is what
+    the best was.
+    """
 
     path: list[dict[str, Any]]
     metric: str
     best: int | None
     tally: Tally
     weighted: bool
+    chose: bool = True
+    before: int | None = None
 
 
 def evaluate(
@@ -60,9 +67,10 @@ def evaluate(
     *,
     metric: str | None = None,
     held_out: bool = False,
+    choose: bool | None = None,
     on_bad_line: str = "raise",
     max_line_bytes: int = MAX_LINE,
-    client: Client | None = None,
+    client: Client | ClusterOptions | None = None,
     storage_options: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -70,6 +78,8 @@ def evaluate(
 
     metric: what the best model is best by; by default the first for the kind of labels, AUPRC, or RMSE of numbers.
     Labels mean what they meant in training. Where the examples carry weights, metrics are weighted.
+    choose: whether the best model is chosen by these data, or they only judge. By default they choose, unless it was
+    chosen by examples that were held out, and these are other data. Data of one class never choose.
     held_out: the inputs are the text that the training data were converted from, and only the examples count that were
     held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them; a line
     longer than max_line_bytes is a bad one.
@@ -85,19 +95,73 @@ def evaluate(
         sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
         reading = Reading.of(model, _fraction(model, sources) if held_out else None, on_bad_line, max_line_bytes)
         tally = Tally()
-        with client_for(client) as client, MarginStore(model) as store:
-            scorer = Scorer(model, list(range(len(model))), client, options, progress, tally, reading)
+        with client_for(client) as at_work, MarginStore(model) as store:
+            scorer = Scorer(model, list(range(len(model))), at_work, options, progress, tally, reading)
             for scored in scorer.score(sources):
                 store.add(scored)
-            rows = _judge(model, store, progress)
-        result = Evaluation(rows, metric, best_of(rows, metric, model.label_kind), tally, store.weights is not None)
+            metrics = _judge(model, store, progress)
+        chose = _chooses(model, store, choose, held_out)
+        rows = [row | found for row, found in zip(model.path, metrics, strict=True)]
+        best = None if store.one_class else best_of(rows, metric, model.label_kind)
+        result = Evaluation(rows, metric, best, tally, store.weights is not None, chose, model.best())
         # A run that is cut off here says of no metrics that they are of other data.
-        stored.update(lambda record: replace(record, evaluation=None))
-        _write_path(run, options, rows)
-        judged = _judged(result, sources, reading)
-        seconds = {"evaluate": perf_counter() - started}
-        stored.update(lambda record: replace(record, evaluation=judged, seconds={**record.seconds, **seconds}))
+        slot, prefix = ("evaluation", "") if chose else ("test", TEST)
+        nothing: dict[str, Any] = {slot: None}
+        stored.update(lambda record: replace(record, **nothing))
+        _write_path(run, options, model.path, metrics, prefix)
+        judged: dict[str, Any] = {slot: _judged(result, sources, reading)}
+        seconds = {f"{prefix}evaluate": perf_counter() - started}
+        stored.update(lambda record: replace(record, **judged, seconds={**record.seconds, **seconds}))
     return result
+
+
+def _chooses(model: PathModel, store: MarginStore, asked: bool | None, held_out: bool) -> bool:
+    """Do these data choose the best model, or only judge? Those of one class choose none, and move none."""
+    before = model.record.evaluation
+    if store.one_class:
+        return before is None or before.best is None
+    return held_out or before is None or before.held_out is None if asked is None else asked
+
+
+def evaluate_new(
+    run: str,
+    *,
+    client: Client | ClusterOptions | None = None,
+    storage_options: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Evaluation | None:
+    """Judge a run again that got more models since its evaluations, by the same data. None if there is nothing to do.
+
+    Raises UserError if the data are not what they were.
+    """
+    options = StorageOptions(storage_options or {})
+    model = PathModel.load(run, options)
+    done: Evaluation | None = None
+    for judged, prefix in ((model.record.test, TEST), (model.record.evaluation, "")):
+        if judged is None or not has_unjudged(model.path, prefix):
+            continue
+        urls = [one["path"] for one in judged.inputs]
+        found = [identity for source in find_sources(urls, options) for identity in source_identity(source)]
+        if found != judged.inputs:
+            raise UserError(f"{', '.join(urls[:3])}: changed since the evaluation")
+        done = evaluate(
+            run,
+            urls,
+            metric=judged.metric,
+            held_out=judged.held_out is not None,
+            choose=prefix != TEST,
+            on_bad_line=judged.on_bad_line or "raise",
+            client=client,
+            storage_options=options,
+            progress=progress,
+        )
+    return done
+
+
+def has_unjudged(rows: Sequence[dict[str, Any]], prefix: str = "") -> bool:
+    """Are there models that came after the evaluation? prefix: TEST, after that by test data."""
+    judged = [prefix + metric.name for metric in metrics_in(rows, prefix)]
+    return any(all(row[name] is None for name in judged) for row in rows)
 
 
 _TOO_LARGE = "the weights are too large for these data; nothing was stored. Is it the right run? If so, fit again"
@@ -164,6 +228,10 @@ class MarginStore:
         self._file.flush()
         self._map = np.memmap(self._file, dtype=np.float64, mode="r")
 
+    @property
+    def one_class(self) -> bool:
+        return self._kind != NUMBER and bool((self.labels == self.labels[0]).all())
+
     def margins(self, k: int) -> np.ndarray:
         """Those of λ k, in the order of the labels."""
         pieces = [
@@ -174,8 +242,8 @@ class MarginStore:
         return np.concatenate(pieces)
 
 
-def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dict[str, Any]]:
-    """The rows of the path with the metrics of each λ."""
+def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dict[str, float | None]]:
+    """The metrics of each λ."""
     store.settle()
     progress.phase("judge", len(model), "models")
     rows = []
@@ -188,7 +256,7 @@ def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dic
         results = pool.map(judge, range(len(model)))
         for row, metrics in zip(model.path, results, strict=True):
             _refuse_infinite(metrics, f"{model.name}: model {row['index']}")
-            rows.append(row | metrics)
+            rows.append(metrics)
             progress.advance(1)
     undefined = [metric.label for metric in metrics_for(kind) if rows[0][metric.name] is None]
     if undefined and (store.labels == store.labels[0]).all():
@@ -238,8 +306,16 @@ def _judged(result: Evaluation, sources: Sequence[Source], reading: Reading) -> 
     )
 
 
-def _write_path(run: str, options: StorageOptions, rows: list[dict[str, Any]]) -> None:
-    """path.parquet with the metrics as its last columns."""
+def _write_path(
+    run: str,
+    options: StorageOptions,
+    path: list[dict[str, Any]],
+    metrics: Sequence[dict[str, float | None]],
+    prefix: str,
+) -> None:
+    """path.parquet with the metrics among its last columns."""
+    named = [{prefix + name: value for name, value in found.items()} for found in metrics]
+    rows = [row | found for row, found in zip(path, named, strict=True)]
     table = pa.Table.from_pylist(rows, schema=judged_schema(rows))
     with whole_file(f"{run.rstrip('/')}/{PATH}", options) as file:
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)

@@ -11,14 +11,15 @@ from typing import Any
 from distributed import Client
 
 from pipeline.blocks import DaskBlocks
+from pipeline.choice import Bic
 from pipeline.class_weights import weights_of_classes
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.events import Watcher
 from pipeline.factors import fingerprint, in_order
 from pipeline.placement import check_driver, list_workers, make_groups
 from pipeline.resident import ExampleOptions
-from pipeline.run import Run, open_run
-from pipeline.run_record import RunRecord
+from pipeline.run import PATH_OPTIONS, Run, open_run
+from pipeline.run_record import RunRecord, plain_options
 from pipeline.stored import STATE, WITHOUT_STATE
 from solver import (
     Algorithm,
@@ -42,6 +43,7 @@ from transforms.storage import StorageOptions
 
 DEFAULT = "default"
 RESIDENCIES = ("auto", "memory", "stream")
+SAME_LAMBDA = 1e-9  # how far apart, relatively, two λ are when they are one
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ def fit_path(
     blocks: M of the paper; by default one for each thread of the cluster.
     residency: keep columns in the workers' memory, or stream them from Parquet in each round; auto chooses memory where
     it suffices.
+    resume: continue what was cut off. A run that is asked for λ that it does not have gets these; what is done stays.
     seconds: how long stages before this one took, for run.json, which gets the fit's own beside them.
     """
     started = perf_counter()
@@ -140,7 +143,7 @@ def fit_path(
     with ExitStack() as stack:
         run = open_run(output, record, storage, resume=resume, overwrite=overwrite)
         stack.callback(run.release)
-        if run.record.complete:
+        if run.record.complete and not run.missing(_planned(run, asked.path, run.record.lambda_max)):
             return run
         if client is None:
             client = _current_client() or stack.enter_context(open_client(ClusterOptions()))
@@ -167,24 +170,46 @@ def _solve(run: Run, blocks: DaskBlocks, dataset: Dataset, how: ExampleOptions, 
         null = null_model(blocks, problem)
     except (ValueError, NoMinimum) as error:
         raise UserError(f"{dataset.name}: {error}") from None
-    lambdas = _grid(asked.path, null.lambda_max)
-    run.settle(lambda_max=null.lambda_max, lambdas=lambdas)
+    bic = Bic(problem)
+    largest = run.record.lambda_max or null.lambda_max
+    lambdas = _planned(run, asked.path, largest)
+    chosen = {name: value for name, value in asked.recorded().items() if name in PATH_OPTIONS}
+    run.settle(
+        complete=False, lambda_max=largest, lambdas=lambdas, options={**run.record.options, **plain_options(chosen)}
+    )
     watcher.begin(lambdas, run.done, null.lambda_max)
 
     def on_round(record: RoundRecord) -> None:
         run.add_round(record)
         watcher.round(record)
 
-    start = PathStart(run.done, tuple(run.betas(features, problem)), run.state, run.state_done)
-    hooks: dict[str, Any] = {"on_round": on_round, "on_state": run.add_state}
-    try:
-        for solution in solve_path(blocks, problem, lambdas, asked.options, null=null, start=start, **hooks):
-            run.add_solution(solution, features)
-            watcher.solution(solution)
-            if solution.lambda_index + 1 < len(lambdas):
-                blocks.rebalance()
-    except StateMismatch as error:
-        raise UserError(f"{run.url}/{STATE}: damaged ({error}): {WITHOUT_STATE}") from None
+    gaps = run.missing(lambdas)
+    if gaps[:-1] or (gaps and gaps[0][0] < run.done):
+        run.forget_state()
+    for first, stop in gaps:
+        start = PathStart(first, tuple(run.betas(features, problem)[:first]), run.state, run.state_done)
+        # A state is stored where all λ above are done: a run that is cut off goes on from there.
+        hooks: dict[str, Any] = {"on_round": on_round, "on_state": run.add_state if first == run.done else None}
+        solutions = solve_path(blocks, problem, lambdas[:stop], asked.options, null=null, start=start, **hooks)
+        try:
+            for solution in solutions:
+                run.add_solution(solution, features, bic.of(solution))
+                watcher.solution(solution)
+                if solution.lambda_index + 1 < len(lambdas):
+                    blocks.rebalance()
+        except StateMismatch as error:
+            raise UserError(f"{run.url}/{STATE}: damaged ({error}): {WITHOUT_STATE}") from None
+
+
+def _planned(run: Run, path: PathOptions, largest: float | None) -> list[float]:
+    """All λ that the run is to have: those that it has, those that were planned, and those that are asked for now.
+
+    A λ that differs from one of them by rounding is that one.
+    """
+    known = [*(row["lambda"] for row in run.path), *(run.record.lambdas or ())]
+    asked = _grid(path, largest) if largest is not None else []
+    more = [lam for lam in asked if not any(abs(lam - one) <= SAME_LAMBDA * one for one in known)]
+    return falling([*known, *more])
 
 
 def _grid(path: PathOptions, largest: float) -> list[float]:

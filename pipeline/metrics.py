@@ -14,12 +14,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
-
-from pipeline.margins import PROBABILITIES
 
 BINARY = "binary"  # the kind of labels that are -1 and +1
 NUMBER = "number"  # the kind that squared loss is for
+TEST = "test_"  # how columns of path.parquet begin that hold metrics of data which judge models and choose none
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,10 @@ class Scores:
     @cached_property
     def areas(self) -> tuple[float, float]:
         """The areas under the precision-recall curve and the ROC curve; NaN where one is undefined."""
+        from pipeline.areas import areas  # here, as commands need the names of metrics and not numba
+
         none = np.empty(0)
-        precision, roc = _areas(
+        precision, roc = areas(
             np.argsort(self.margins), self.margins, self.labels, none if self.weights is None else self.weights
         )
         return float(precision), float(roc)
@@ -43,6 +43,13 @@ class Scores:
     def mean(self, values: np.ndarray) -> float:
         """Over the examples, weighted."""
         return float(np.average(values, weights=self.weights))
+
+    @property
+    def surprise(self) -> float:
+        """The mean of −log probability of the true label."""
+        from pipeline.margins import PROBABILITIES
+
+        return self.mean(-PROBABILITIES[self.loss][1](self.labels * self.margins))
 
     @cached_property
     def squared_error(self) -> float:
@@ -54,38 +61,6 @@ class Scores:
         """R²: the share of the labels' variance that predictions explain; NaN where labels do not vary."""
         variance = self.mean((self.labels - self.mean(self.labels)) ** 2)
         return 1.0 - self.squared_error / variance if variance > 0 else np.nan
-
-
-@njit(nogil=True, cache=True)
-def _areas(order, margins, labels, weights):  # type: ignore[no-untyped-def]
-    """(average precision, ROC AUC) given the order of rising margins; equal margins are one threshold."""
-    positives = negatives = 0.0
-    for k in range(order.size):
-        weight = weights[order[k]] if weights.size > 0 else 1.0
-        if labels[order[k]] > 0:
-            positives += weight
-        else:
-            negatives += weight
-    true = false = precision_area = roc_area = 0.0
-    k = order.size - 1
-    while k >= 0:
-        threshold = margins[order[k]]
-        more_true = more_false = 0.0
-        while k >= 0 and margins[order[k]] == threshold:
-            weight = weights[order[k]] if weights.size > 0 else 1.0
-            if labels[order[k]] > 0:
-                more_true += weight
-            else:
-                more_false += weight
-            k -= 1
-        roc_area += more_false * (true + 0.5 * more_true)
-        true += more_true
-        false += more_false
-        if more_true > 0:
-            precision_area += more_true * true / (true + false)
-    precision = precision_area / positives if positives > 0 else np.nan
-    roc = roc_area / (positives * negatives) if positives > 0 and negatives > 0 else np.nan
-    return precision, roc
 
 
 @dataclass(frozen=True)
@@ -127,7 +102,7 @@ METRICS: tuple[Metric, ...] = (
         "log_loss",
         "log-loss",
         "log-loss",
-        lambda scores: scores.mean(-PROBABILITIES[scores.loss][1](scores.labels * scores.margins)),
+        lambda scores: scores.surprise,
         higher_is_better=False,
         is_share=False,
         words="How surprised the probabilities are by the true labels, on average: 0 is perfect, 0.693 is a coin.",
@@ -201,9 +176,9 @@ def stored_metrics(names: Iterable[str]) -> list[Metric]:
     return [metric for metric in METRICS if metric.kind in kinds]
 
 
-def metrics_in(rows: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """The metrics that the rows of a path have; none if there was no evaluation."""
-    return [metric for metric in METRICS if rows and all(metric.name in row for row in rows)]
+def metrics_in(rows: Sequence[Mapping[str, Any]], prefix: str = "") -> list[Metric]:
+    """The metrics that the rows of a path have; none if there was no evaluation. prefix: TEST, of test data."""
+    return [metric for metric in METRICS if rows and all(prefix + metric.name in row for row in rows)]
 
 
 def metrics_of(

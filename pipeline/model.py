@@ -93,8 +93,11 @@ class PathModel:
     def best(self, metric: str | None = None) -> int | None:
         """The index of the λ that an evaluation found best, the first of equals; None if there was none.
 
-        metric: by default the one that the evaluation was asked for.
+        metric: by default the one that the evaluation was asked for. Data of one class find none best.
         """
+        judged = self.record.evaluation
+        if metric is None and judged is not None and judged.best is None:
+            return None
         return best_of(self.path, metric or self.metric, self.label_kind)
 
     @property

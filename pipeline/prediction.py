@@ -1,7 +1,9 @@
-"""Predict: probabilities for text or data sets, as one Parquet file in the order of the examples."""
+"""Predict: labels and probabilities for text or data sets, as one file in the order of the examples."""
 
 from __future__ import annotations
 
+import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from distributed import Client
 
-from pipeline.margins import PROBABILITIES
-from pipeline.metrics import BINARY, NUMBER
+from pipeline.choice import choose_model
+from pipeline.cluster import ClusterOptions
+from pipeline.margins import PROBABILITIES, labels_of
+from pipeline.metrics import NUMBER
 from pipeline.model import PathModel
+from pipeline.prediction_files import CLASSES, NUMBERS, STDOUT, holds_predictions, kind_of, open_writer, schema_of
 from pipeline.scoring import Reading, Scored, Scorer, Source, Tally, client_for, find_sources
 from transforms import Dataset, OutputExists, UserError
 from transforms.claim import claimed
@@ -35,12 +39,6 @@ from transforms.storage import (
     whole_file,
 )
 
-# What is written for each example, by the kind of label that the model is for.
-_FIELDS = {
-    BINARY: [("example", pa.int64()), ("margin", pa.float64()), ("probability", pa.float64())],
-    NUMBER: [("example", pa.int64()), ("prediction", pa.float64())],
-}
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -49,6 +47,7 @@ class Prediction:
     output: str
     lambda_index: int
     lam: float
+    why: str  # it is this one
     tally: Tally
 
 
@@ -60,43 +59,52 @@ def predict(
     lambda_index: int | None = None,
     overwrite: bool = False,
     max_line_bytes: int = MAX_LINE,
-    client: Client | None = None,
+    client: Client | ClusterOptions | None = None,
     storage_options: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Prediction:
-    """Write the margin and the probability of the label +1 for each example of `inputs` (LIBSVM text, data sets).
+    """Write the margin, the probability of the label +1, the likelier label as it was in training, and the true label.
 
-    Of a model with squared loss, its prediction.
+    Of a model with squared loss, its prediction and the true label. A row for each example of `inputs` (LIBSVM text,
+    data sets).
 
-    lambda_index: which model; by default the best of an evaluation, or the last one if there was none.
-    output: one Parquet file, there when it is whole and not before.
+    lambda_index: which model; by default the best of an evaluation, or the one with the lowest BIC if there was none.
+    output: one file, there when it is whole and not before: .csv, .csv.gz, .jsonl or .parquet; "-" is standard output,
+    as CSV.
     max_line_bytes: a longer line of text is refused.
+    client: a Dask client, or a description of a cluster, which is started once nothing is left to be refused.
     """
+    kind_of(output)  # refuses what cannot be written
     options = StorageOptions(storage_options or {})
     model = PathModel.load(run, options) if isinstance(run, str) else run
-    index = choose_lambda(model, lambda_index)
+    choice = choose_model(model, lambda_index)
+    index = choice.index
     sources = find_sources([inputs] if isinstance(inputs, str) else list(inputs), options)
     reading = Reading.of(model, max_line_bytes=max_line_bytes)
     _check_output(output, options, sources, overwrite=overwrite)
     lam, tally = float(model.lambdas[index]), Tally()
-    schema = pa.schema(
-        _FIELDS[model.label_kind], metadata={"dglmnet.lambda_index": str(index), "dglmnet.lambda": repr(lam)}
-    )
-    with _only_writer(output, options), client_for(client) as client, whole_file(output, options) as file:
-        scorer = Scorer(model, [index], client, options, progress or NoProgress(), tally, reading)
-        with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
+    names = NUMBERS if model.label_kind == NUMBER else CLASSES
+    schema = schema_of(names, {"dglmnet.lambda_index": str(index), "dglmnet.lambda": repr(lam)})
+    with _only_writer(output, options), client_for(client) as at_work, _file_for(output, options) as file:
+        scorer = Scorer(model, [index], at_work, options, progress or NoProgress(), tally, reading)
+        with open_writer(file, output, schema) as write:
             start = 0
             for scored in scorer.score(sources):
                 margins = scored.margins[:, 0]
                 _refuse_overflow(margins, scored)
                 examples = np.arange(start, start + margins.size)
-                writer.write_table(pa.Table.from_arrays([examples, *_columns(model, margins)], schema=schema))
+                write(pa.Table.from_arrays([examples, *_columns(model, margins, scored.labels)], schema=schema))
                 start += margins.size
-    return Prediction(redact(output), index, lam, tally)
+    return Prediction(redact(output), index, lam, choice.why, tally)
 
 
-def _columns(model: PathModel, margins: np.ndarray) -> list[np.ndarray]:
-    return [margins] if model.label_kind == NUMBER else [margins, PROBABILITIES[model.record.loss][0](margins)]
+def _columns(model: PathModel, margins: np.ndarray, truth: np.ndarray) -> list[np.ndarray | pa.Array]:
+    """A label of the input that training did not have stands for "not known" there."""
+    if model.label_kind == NUMBER:
+        return [margins, truth]
+    labels = np.array([model.label_map["-1"], model.label_map["+1"]])
+    known = pa.array(truth, mask=~np.isin(truth, labels))
+    return [margins, PROBABILITIES[model.record.loss][0](margins), labels_of(margins, labels), known]
 
 
 def _refuse_overflow(margins: np.ndarray, scored: Scored) -> None:
@@ -106,23 +114,16 @@ def _refuse_overflow(margins: np.ndarray, scored: Scored) -> None:
         raise UserError(f"{where}: a margin is beyond all numbers: the model's weights, or the values, are too large")
 
 
-def choose_lambda(model: PathModel, lambda_index: int | None) -> int:
-    if lambda_index is not None:
-        return model.check_index(lambda_index)
-    best = model.best()
-    return len(model) - 1 if best is None else best
-
-
 def _check_output(output: str, options: StorageOptions, sources: Sequence[Source], *, overwrite: bool) -> None:
+    if output == STDOUT:
+        return
     fs, path = open_storage(output, options)
     where = display(fs, path)
     with explained(where):
         fs.invalidate_cache()
         folder, exists = fs.isdir(path), fs.exists(path)
     if folder:
-        raise OutputExists(
-            f"{where}: is a folder; the output is a file, such as {where.rstrip('/')}/predictions.parquet"
-        )
+        raise OutputExists(f"{where}: is a folder; the output is a file, such as {where.rstrip('/')}/predictions.csv")
     names = [file.name for source in sources if not isinstance(source, Dataset) for file in source]
     if real_path(fs, where) in {real_path(fs, name) for name in names}:
         raise UserError(f"{where}: the output is one of the inputs: choose another output")
@@ -138,17 +139,30 @@ def _holds_predictions(fs: Any, path: str) -> bool:
         refuse_pipes(path)
     try:
         with explained(display(fs, path)), fs.open(path, "rb") as file:
-            return pq.read_schema(file).names in [[name for name, _ in fields] for fields in _FIELDS.values()]
-    except UNREADABLE:
+            return holds_predictions(file, path)
+    except (*UNREADABLE, EOFError, zlib.error):
         return False
 
 
 @contextmanager
 def _only_writer(output: str, options: StorageOptions) -> Iterator[None]:
     """No other prediction writes this file meanwhile; what a killed one left beside it goes away."""
+    if output == STDOUT:
+        yield
+        return
     fs, path = open_storage(output, options)
     folder, _, name = path.rpartition("/")
     make_folder(fs, folder)
     with claimed(output, options, f"{path}.claim.json"):
         remove_leftovers(fs, folder, of=f"{name}.")
         yield
+
+
+@contextmanager
+def _file_for(output: str, options: StorageOptions) -> Iterator[Any]:
+    if output == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with whole_file(output, options) as file:
+        yield file

@@ -3,7 +3,8 @@
 A run can be cut off at any moment. After each λ the files are written anew, each whole or not at all, and path.parquet
 last: it says how many λ are done, and what other files hold beyond that is passed over. While a run is at work there is
 also state.parquet: what the algorithm carries from one λ to the next, written now and then, after path.parquet. A run
-that is resumed goes back to it.
+that is resumed goes back to it. A run may be asked for more λ, between those that are done or below them: rows are
+numbered by falling λ whenever they are written.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.metrics import TEST, metrics_in
+from pipeline.model import best_of
 from pipeline.run_record import BEFORE, ClaimedRun, RunRecord, read_run_record
 from pipeline.stored import (
     CLAIM,
     COEFFICIENT_SCHEMA,
     COEFFICIENTS,
     PATH,
-    PATH_SCHEMA,
     REPORT,
     RUN_JSON,
     STATE,
@@ -32,6 +34,7 @@ from pipeline.stored import (
     TRACE,
     TRACE_SCHEMA,
     Weights,
+    judged_schema,
     read_path_rows,
     read_state,
     read_trace,
@@ -57,6 +60,7 @@ from transforms.stores import is_leftover
 DRIVER = "driver.json"  # where the driver of the run was submitted (driver_record)
 LARGEST_STATE = 1 << 29  # bytes: what is larger is not stored
 STATE_SHARE = 0.05  # of the time that λ take, at most, goes into storing states
+PATH_OPTIONS = ("path_length", "path_ratio", "path_lambdas", "path_extra")
 DATA = "data"  # the data set of a run that converts its own; it may be there before the run
 
 
@@ -71,6 +75,7 @@ class Run:
     path: list[dict[str, Any]] = field(default_factory=list)
     coefficients: list[pa.Table] = field(default_factory=list)
     trace: list[dict[str, Any]] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)  # of the λ at work: rows of the trace to be
     state: Mapping[str, np.ndarray] | None = None  # that a run which is resumed goes back to
     state_done: int = 0  # the λ that were done when a state was last stored
     state_seconds: float = 0.0  # what storing it took
@@ -87,13 +92,36 @@ class Run:
 
     def add_round(self, record: RoundRecord) -> None:
         row = asdict(record)
-        self.trace.append({"lambda": row.pop("lam")} | row)
+        self.rounds.append({"lambda": row.pop("lam")} | row)
 
-    def add_solution(self, solution: Solution, features: np.ndarray) -> None:
-        """Keep a solution, and write the folder. `features` gives the id of each position."""
-        self.path.append(path_row(solution))
-        self.coefficients.append(_coefficient_table(solution, features))
+    def add_solution(self, solution: Solution, features: np.ndarray, bic: float) -> None:
+        """Keep a solution, in its place among those that are done, and write the folder.
+
+        features: the id of each position.
+        """
+        k = solution.lambda_index
+        unjudged = {prefix + metric.name: None for prefix in ("", TEST) for metric in metrics_in(self.path, prefix)}
+        self.path.insert(k, path_row(solution, bic) | unjudged)
+        self.coefficients.insert(k, _coefficient_table(solution, features))
+        for index, row in enumerate(self.path):
+            row["index"] = index
+        for row in self.trace:
+            row["lambda_index"] += row["lambda_index"] >= k
+        self.trace = sorted([*self.trace, *self.rounds], key=lambda row: int(row["lambda_index"]))
+        self.rounds = []
         self._save()
+
+    def missing(self, lambdas: Sequence[float]) -> list[tuple[int, int]]:
+        """Runs [first, stop) of λ that are not done, by their places in all that are planned."""
+        done = {row["lambda"] for row in self.path}
+        edges = np.flatnonzero(np.diff([0, *(int(lam not in done) for lam in lambdas), 0]))
+        return [(int(first), int(stop)) for first, stop in edges.reshape(-1, 2)]
+
+    def forget_state(self) -> None:
+        """λ come in between those that the state was taken after: it does not fit them any more."""
+        self.state, self.state_done = None, 0
+        fs, path = open_storage(self.url, self.options)
+        remove(fs, f"{path}/{STATE}")
 
     def add_state(self, done: int, state: Callable[[], Mapping[str, np.ndarray]]) -> None:
         """Store what the algorithm carries on, if the λ since the last time took much longer than storing it did."""
@@ -108,7 +136,10 @@ class Run:
 
     def finish(self, seconds: Mapping[str, float | None]) -> None:
         """All λ are done."""
-        self.settle(complete=True, seconds=seconds)
+        judged = self.record.evaluation
+        if judged is not None and judged.best is not None:  # λ that came in between give the best another number
+            judged = replace(judged, best=best_of(self.path, judged.metric, self.record.label_kind))
+        self.settle(complete=True, seconds=seconds, evaluation=judged)
         fs, path = open_storage(self.url, self.options)
         remove(fs, f"{path}/{STATE}")
 
@@ -161,15 +192,15 @@ class Run:
         fs, path = open_storage(self.url, self.options)
         tables = {
             TRACE: pa.Table.from_pylist(self.trace, schema=TRACE_SCHEMA),
-            COEFFICIENTS: pa.concat_tables(self.coefficients),
-            PATH: pa.Table.from_pylist(self.path, schema=PATH_SCHEMA),
+            COEFFICIENTS: _numbered(self.coefficients),
+            PATH: pa.Table.from_pylist(self.path, schema=judged_schema(self.path)),
         }
         for name, table in tables.items():
             self.keeper.claim.check(fs)  # before each: a process that was stopped in between may have lost the run
             _write_table(fs, f"{path}/{name}", table)
 
 
-def path_row(solution: Solution) -> dict[str, Any]:
+def path_row(solution: Solution, bic: float) -> dict[str, Any]:
     """A row of path.parquet."""
     return {
         "index": solution.lambda_index,
@@ -182,6 +213,7 @@ def path_row(solution: Solution) -> dict[str, Any]:
         "seconds": solution.seconds,
         "line_search_seconds": solution.line_search_seconds,
         "converged": solution.converged,
+        "bic": bic,
     }
 
 
@@ -237,7 +269,7 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     stored = read_run_record(fs, path, "start over with --overwrite")
     differences = [
         *_differences(stored.dataset.to_json(), run.record.dataset.to_json()),
-        *_differences(BEFORE | dict(stored.options), run.record.options),
+        *_differences(BEFORE | dict(stored.options), _without_path(run.record.options)),
     ]
     if differences:
         hint = ""
@@ -255,6 +287,11 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     found = read_state(fs, path, run.done)
     if found is not None:
         run.state_done, run.state = found
+
+
+def _without_path(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Which λ were asked for is no part of what a model is: a run may get more of them."""
+    return {name: value for name, value in options.items() if name not in PATH_OPTIONS}
 
 
 def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
@@ -285,6 +322,12 @@ def _table_of(weights: Weights, k: int) -> pa.Table:
     return pa.Table.from_arrays(
         [pa.array(index), pa.array(weights.features[mine]), pa.array(weights.weights[mine])], schema=COEFFICIENT_SCHEMA
     )
+
+
+def _numbered(tables: Sequence[pa.Table]) -> pa.Table:
+    """The coefficients of all λ, each with the number that its λ has by now."""
+    index = np.repeat(np.arange(len(tables), dtype=np.int32), [table.num_rows for table in tables])
+    return pa.concat_tables(tables).set_column(0, COEFFICIENT_SCHEMA.field(0), pa.array(index))
 
 
 def _coefficient_table(solution: Solution, features: np.ndarray) -> pa.Table:

@@ -112,14 +112,16 @@ class RunRecord(Record):
     blocks: Sequence[list[int]] | None = field(default=None, metadata=PERHAPS)  # the partitions of each
     lambda_max: float | None = field(default=None, metadata=PERHAPS)
     lambdas: Sequence[float] | None = field(default=None, metadata=PERHAPS)  # all that are planned
+    # By what the best model is chosen, and by what the models are judged besides, which chooses nothing.
     evaluation: EvaluationRecord | None = field(default=None, metadata=of(EvaluationRecord, perhaps=True))
+    test: EvaluationRecord | None = field(default=None, metadata=of(EvaluationRecord, perhaps=True))
     report: str | None = field(default=None, metadata=PERHAPS)  # a fingerprint of what report.html shows
 
     @classmethod
     def begin(cls, dataset: Dataset, options: Mapping[str, Any], seconds: Mapping[str, float]) -> Self:
         """The record of a run that begins."""
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
-        return cls(dataset=DatasetIdentity.of(dataset), options=plain, versions=_versions(), seconds=dict(seconds))
+        plain, who = plain_options(options), DatasetIdentity.of(dataset)
+        return cls(dataset=who, options=plain, versions=_versions(), seconds=dict(seconds))
 
     def option(self, name: str) -> Any:
         """An option as the fit was given it, in whichever version."""
@@ -133,6 +135,11 @@ class RunRecord(Record):
     def label_kind(self) -> str:
         """What the labels are to the loss, and so which metrics the models are judged by."""
         return find_loss(self.loss).LABELS
+
+
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON has them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
 
 def _versions() -> dict[str, str]:
@@ -243,6 +250,7 @@ _RUN = record(
         "lambda_max": number(low=0),
         "lambdas": listed(number(low=0)),
         "evaluation": _EVALUATION,
+        "test": _EVALUATION,
         "report": text(),
     },
 )

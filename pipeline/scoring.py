@@ -335,11 +335,15 @@ def in_order(
 
 
 @contextmanager
-def client_for(client: Client | None) -> Iterator[Client]:
-    """The client given, the current one, or an in-process cluster for as long as it is needed.
+def client_for(client: Client | ClusterOptions | None) -> Iterator[Client]:
+    """The client given, that of the cluster described, the current one, or an in-process cluster for as long as needed.
 
     The work goes on without workers that do not answer or are lost.
     """
+    if isinstance(client, ClusterOptions):
+        with open_client(client) as opened, attended(opened):
+            yield opened
+        return
     try:
         client = client or Client.current()
     except ValueError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from time import perf_counter
@@ -19,12 +19,12 @@ from typing import Any
 
 from distributed import Client
 
+from pipeline.cluster import ClusterOptions, open_client
 from pipeline.display import Display, SilentDisplay
-from pipeline.evaluation import evaluate
+from pipeline.evaluation import evaluate, has_unjudged
 from pipeline.events import Event, Watcher
 from pipeline.fit import fit_path
-from pipeline.metrics import NUMBER, metric_names, metrics_in
-from pipeline.report.write import write_report
+from pipeline.metrics import NUMBER, TEST, metric_names
 from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
 from pipeline.scoring import Source, client_for, find_sources, source_identity
@@ -58,9 +58,10 @@ class PipelineOptions:
 
     train: tuple[str, ...] = field(repr=False)  # LIBSVM text, or one data set
     output: str = field(repr=False)  # the run folder
-    test: tuple[str, ...] = field(default=(), repr=False)  # LIBSVM text, data sets
-    # Of the examples, held out to judge the models by. None: 0.2 without test data, or what a data set says of itself
+    test: tuple[str, ...] = field(default=(), repr=False)  # LIBSVM text, data sets: they judge, and choose nothing
+    # Of the examples, held out to choose the best model by. None: 0.2, or what a data set says of itself
     validation_fraction: float | None = None
+    choose_by_test: bool = False  # choose by the test data instead, and hold nothing out
     convert: dict[str, Any] = field(default_factory=dict)  # arguments of convert_libsvm
     fit: dict[str, Any] = field(default_factory=dict)  # arguments of fit_path
     metric: str | None = None  # None: the first for the kind of labels
@@ -78,13 +79,26 @@ class PipelineResult:
 
 @dataclass(frozen=True)
 class _Judges:
-    """The examples to judge by: test data, or the held-out part of the text that training was converted from."""
+    """The examples to judge by: test data, or the held-out part of the text that training was converted from.
+
+    chooses: the best model is the best by these.
+    """
 
     urls: tuple[str, ...]
     held_out: float | None
     on_bad_line: str
     metric: str
     inputs: list[dict[str, Any]]
+    chooses: bool
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What the stages work on: the training data, the data to judge by, and the file of feature names."""
+
+    trained_on: Source
+    judges: list[_Judges]
+    names: dict[str, Any] | None
 
 
 def _identity(judges: _Judges | EvaluationRecord) -> dict[str, Any]:
@@ -100,19 +114,26 @@ def _identity(judges: _Judges | EvaluationRecord) -> dict[str, Any]:
 def run_pipeline(
     options: PipelineOptions,
     *,
-    client: Client | None = None,
+    client: Client | ClusterOptions | None = None,
     display: Display | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> PipelineResult:
     """Do what is not done yet.
 
-    client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
+    client: a Dask client, or a description of a cluster, which is started once nothing is left to be refused; by
+    default the current client, or else an in-process cluster for the time of the call.
     display: who is shown how it goes; by default nobody.
     """
     storage = StorageOptions(storage_options or {})
     try:
-        with nullcontext(client) if client is not None else client_for(None) as at_work:
-            return _Pipeline(options, storage, at_work, display or SilentDisplay()).run()
+        pipeline = _Pipeline(options, storage, display or SilentDisplay())
+        prepared = pipeline.prepare()
+        with ExitStack() as stack:
+            if isinstance(client, ClusterOptions):
+                client = stack.enter_context(open_client(client))
+            elif client is None:
+                client = stack.enter_context(client_for(None))
+            return pipeline.run(client, prepared)
     except BadLine as error:
         raise UserError(f"{error}. Mend it, or leave bad lines out with --on-bad-line skip") from None
 
@@ -120,22 +141,31 @@ def run_pipeline(
 class _Pipeline:
     """One call of the pipeline."""
 
-    def __init__(self, options: PipelineOptions, storage: StorageOptions, client: Client, display: Display) -> None:
-        self.options, self.storage, self.client, self.display = options, storage, client, display
+    client: Client
+
+    def __init__(self, options: PipelineOptions, storage: StorageOptions, display: Display) -> None:
+        self.options, self.storage, self.display = options, storage, display
         self.output = options.output.rstrip("/")
         self.data = f"{self.output}/{DATA}"
         self.worked: dict[str, bool] = {}
 
-    def run(self) -> PipelineResult:
-        """The stages in turn. Everything that can be refused is refused before the first begins."""
+    def prepare(self) -> _Prepared:
+        """What the stages work on. Everything that can be refused is refused here, before the first begins."""
         trained_on = _training_source(find_sources(self.options.train, self.storage))
         names = self.names()
         judges = self.judges(trained_on)
         self.refuse_other_judges(judges)
+        return _Prepared(trained_on, judges, names)
+
+    def run(self, client: Client, prepared: _Prepared) -> PipelineResult:
+        """The stages in turn."""
+        self.client = client
+        trained_on, judges, names = prepared.trained_on, prepared.judges, prepared.names
         dataset, seconds = self.convert(trained_on, judges)
         self.fit(dataset, seconds)
-        if judges is not None:
-            self.evaluate(judges)
+        if judges:
+            worked = [self.evaluate(one) for one in judges]
+            self.settle("evaluate", any(worked))
         return PipelineResult(self.worked, self.report(names))
 
     @property
@@ -153,27 +183,44 @@ class _Pipeline:
             )
         return asked
 
-    def judges(self, trained_on: Source) -> _Judges | None:
-        """Which examples judge the models; None if none do."""
+    def judges(self, trained_on: Source) -> list[_Judges]:
+        """Which examples judge the models: those that choose the best, and test data; none, either or both."""
+        test, found = self.test_data(), []
+        if test is None or not test.chooses:
+            chooser = self.held_out_examples(trained_on)
+            found += [] if chooser is None else [chooser]
+        found += [] if test is None else [test]
+        if not any(one.chooses for one in found):
+            by_test = "; --choose-by-test chooses by the test data" if test else ""
+            self.display.note(f"no examples are held out: the model is chosen by BIC on the training data{by_test}")
+        return found
+
+    def test_data(self) -> _Judges | None:
         options = self.options
+        if options.choose_by_test and not options.test:
+            raise UserError("--choose-by-test needs --test: the data to choose by")
+        if options.choose_by_test and options.validation_fraction:
+            raise UserError("--choose-by-test does not go with --validation-fraction: choose by one of them")
+        if not options.test:
+            return None
         bad_lines = options.convert.get("on_bad_line", "raise")
-        if options.test:
-            if options.validation_fraction:
-                raise UserError("--validation-fraction does not go with --test: hold examples out, or give test data")
-            inputs = _identities(find_sources(options.test, self.storage))
-            return _Judges(options.test, None, bad_lines, self.metric, inputs)
+        inputs = _identities(find_sources(options.test, self.storage))
+        return _Judges(options.test, None, bad_lines, self.metric, inputs, options.choose_by_test)
+
+    def held_out_examples(self, trained_on: Source) -> _Judges | None:
+        """The examples that are held out of training to choose by; None if there are none."""
         fraction = self.fraction(trained_on)
         if not fraction:
-            self.display.note("no --test, and no examples are held out: the models will not be judged")
             return None
-        urls = options.train
+        urls, bad_lines = self.options.train, self.options.convert.get("on_bad_line", "raise")
         if isinstance(trained_on, Dataset):
             urls = _text_of(trained_on, self.storage)
             bad_lines = trained_on.record.plan.on_bad_line if trained_on.record.plan else bad_lines
         self.display.note(
-            f"no --test: {100 * fraction:g} % of the examples are held out of training to judge the models"
+            f"{100 * fraction:g} % of the examples are held out of training to choose the best model by them"
         )
-        return _Judges(urls, fraction, bad_lines, self.metric, _identities(find_sources(urls, self.storage)))
+        inputs = _identities(find_sources(urls, self.storage))
+        return _Judges(urls, fraction, bad_lines, self.metric, inputs, chooses=True)
 
     def fraction(self, trained_on: Source) -> float:
         """What to hold out, or what was when the data set was made."""
@@ -197,7 +244,7 @@ class _Pipeline:
             return None
         return find_inputs([self.options.feature_names], self.storage)[0].identity()
 
-    def convert(self, trained_on: Source, judges: _Judges | None) -> tuple[Dataset, dict[str, float]]:
+    def convert(self, trained_on: Source, judges: Sequence[_Judges]) -> tuple[Dataset, dict[str, float]]:
         """The data set, and how long the conversion took if there was one."""
         if isinstance(trained_on, Dataset):
             _refuse_options_of_text(self.options.convert, trained_on)
@@ -205,7 +252,7 @@ class _Pipeline:
             return trained_on, {}
         started = perf_counter()
         watch = _Watch(self.display, "convert")
-        arguments = self.options.convert | {"hold_out": judges.held_out or 0.0 if judges else 0.0}
+        arguments = self.options.convert | {"hold_out": max([one.held_out or 0.0 for one in judges], default=0.0)}
         if self.loss.LABELS == NUMBER:
             arguments["numeric_labels"] = True
         dataset = self.attempt(lambda how: self.convert_text(watch, arguments | how))
@@ -271,27 +318,29 @@ class _Pipeline:
                 raise type(error)(f"{what}. To go on, {REMEDY}") from None
         return work({"overwrite": True})
 
-    def refuse_other_judges(self, judges: _Judges | None) -> None:
+    def refuse_other_judges(self, judges: Sequence[_Judges]) -> None:
         """An evaluation by other data is not replaced unasked."""
-        stored = self.evaluation()
-        if judges is None or stored is None or self.options.overwrite:
-            return
-        before = _identity(stored)
-        differences = [
-            f"{name.replace('_', ' ')} was {_short(before[name])}, is {_short(value)}"
-            for name, value in _identity(judges).items()
-            if before[name] != value
-        ]
-        if differences:
-            raise OutputExists(
-                f"{self.shown}: evaluated otherwise before: {'; '.join(differences)}. To go on, {REMEDY}"
-            )
+        for one in judges:
+            stored = self.evaluation(one)
+            if stored is None or self.options.overwrite:
+                continue
+            before = _identity(stored)
+            differences = [
+                f"{name.replace('_', ' ')} was {_short(before[name])}, is {_short(value)}"
+                for name, value in _identity(one).items()
+                if before[name] != value
+            ]
+            if differences:
+                raise OutputExists(
+                    f"{self.shown}: evaluated otherwise before: {'; '.join(differences)}. To go on, {REMEDY}"
+                )
 
-    def evaluate(self, judges: _Judges) -> None:
-        stored = self.evaluation()
+    def evaluate(self, judges: _Judges) -> bool:
+        """Judge the models, unless that is done. Returns whether there was work."""
+        stored = self.evaluation(judges)
         rows = read_path(self.output, self.storage)
         same = stored is not None and _identity(stored) == _identity(judges)
-        todo = not same or not metrics_in(rows)
+        todo = not same or has_unjudged(rows, "" if judges.chooses else TEST)
         if todo:
             self.display.stage("evaluate")
             evaluate(
@@ -299,24 +348,27 @@ class _Pipeline:
                 judges.urls,
                 metric=judges.metric,
                 held_out=judges.held_out is not None,
+                choose=judges.chooses,
                 on_bad_line=judges.on_bad_line,
                 max_line_bytes=self.options.convert.get("max_line_bytes", MAX_LINE),
                 client=self.client,
                 progress=self.display,
                 storage_options=self.storage,
             )
-        self.settle("evaluate", todo)
+        return todo
 
     def report(self, names: dict[str, Any] | None) -> str:
         """Where the page is; it is written if the run, or the names of the features, have changed since."""
         fs, path = open_storage(self.output, self.storage)
         record = read_run_record(fs, path, REMEDY_OF_RUN)
-        judged = record.evaluation.to_json() if record.evaluation else None
+        judged = [one.to_json() for one in (record.evaluation, record.test) if one]
         mark = _fingerprint(fs.cat_file(f"{path}/{PATH}"), judged, names)
         todo = record.report != mark or not fs.exists(f"{path}/{REPORT}")
         if todo:
             self.display.stage("report")
             started = perf_counter()
+            from pipeline.report.write import write_report  # here, as it needs bokeh, and other stages do not
+
             write_report(self.output, feature_names=self.options.feature_names, storage_options=self.storage)
             seconds = {"report": perf_counter() - started}
             update_run(
@@ -346,10 +398,10 @@ class _Pipeline:
             there = fs.exists(f"{path}/{RUN_JSON}")
         return read_run_record(fs, path, REMEDY_OF_RUN) if there else None
 
-    def evaluation(self) -> EvaluationRecord | None:
-        """The evaluation that is stored."""
+    def evaluation(self, judges: _Judges) -> EvaluationRecord | None:
+        """The evaluation that is stored in the place of this one."""
         record = self.record()
-        return None if record is None else record.evaluation
+        return None if record is None else record.evaluation if judges.chooses else record.test
 
     def begun(self) -> bool:
         """Is there something of ours in the run folder, which could be replaced?"""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from pipeline.metrics import metric_names, metrics_in, stored_metrics
+from pipeline.metrics import TEST, metric_names, metrics_in, stored_metrics
 from transforms import UserError
 from transforms.dataset import UNREADABLE, one_line
 from transforms.schema import Mismatch, shown
@@ -40,6 +40,7 @@ PATH_SCHEMA = pa.schema(
         ("seconds", pa.float64()),
         ("line_search_seconds", pa.float64()),
         ("converged", pa.bool_()),
+        ("bic", pa.float64()),
     ]
 )
 COEFFICIENT_SCHEMA = pa.schema([("lambda_index", pa.int32()), ("feature", pa.int64()), ("weight", pa.float64())])
@@ -59,7 +60,12 @@ TRACE_SCHEMA = pa.schema(
 )
 STATE_SCHEMA = pa.schema([("done", pa.int32()), ("name", pa.string()), ("vector", pa.large_list(pa.float64()))])
 # Columns that earlier versions did not write, and those that an evaluation adds.
-_MAY_LACK = ("gap", "intercept", "line_search_seconds", "converged", "relative_decrease", "alpha")
+_MAY_LACK = ("bic", "gap", "intercept", "line_search_seconds", "converged", "relative_decrease", "alpha")
+
+
+def _metric_columns() -> list[str]:
+    """What evaluations may add."""
+    return [prefix + name for prefix in ("", TEST) for name in metric_names()]
 
 
 def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
@@ -75,18 +81,20 @@ def read_path_rows(fs: Any, path: str) -> list[dict[str, Any]]:
             raise Mismatch(f"lambda must be from {1 / LARGEST_LAMBDA:g} to {LARGEST_LAMBDA:g}")
         _refuse_negative(table, ("objective", "nonzeros", "rounds", "seconds", "line_search_seconds"))
         judged = [name for name in metric_names() if name in table.column_names]
-        for name in ("gap", "intercept", *judged):
+        tested = [TEST + name for name in metric_names() if TEST + name in table.column_names]
+        for name in ("gap", "bic", "intercept", *judged, *tested):
             if not np.isfinite(table[name].drop_null().to_numpy()).all():
                 raise Mismatch(f"{name} must be finite")
         missing = {metric.name: None for metric in stored_metrics(judged) if metric.name not in judged}
         return [row | missing for row in table.to_pylist()]
 
-    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_metric_fields(metric_names()))
+    return _read(fs, f"{path}/{PATH}", PATH_SCHEMA, rows, others=_metric_fields(_metric_columns()))
 
 
 def judged_schema(rows: Sequence[dict[str, Any]]) -> pa.Schema:
     """The columns of path.parquet when rows have been judged: the metrics come last."""
-    return pa.schema([*PATH_SCHEMA, *_metric_fields([metric.name for metric in metrics_in(rows)])])
+    names = [prefix + metric.name for prefix in ("", TEST) for metric in metrics_in(rows, prefix)]
+    return pa.schema([*PATH_SCHEMA, *_metric_fields(names)])
 
 
 def _metric_fields(names: Sequence[str]) -> list[pa.Field]:
@@ -204,5 +212,5 @@ def _shaped(table: pa.Table, schema: pa.Schema, others: Sequence[pa.Field]) -> p
         raise Mismatch(f"no column {missing[0]}")
     table = table.select(wanted.names)
     refuse_other_columns(table.schema, wanted)
-    refuse_nulls(table, nullable=(*_MAY_LACK, *metric_names()))
+    refuse_nulls(table, nullable=(*_MAY_LACK, *_metric_columns()))
     return table

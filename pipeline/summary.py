@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.metrics import find_metric, metrics_for, shown
+from pipeline.choice import choose_model
+from pipeline.metrics import TEST, find_metric, metrics_for, shown
 from pipeline.model import PathModel
 from pipeline.run_record import EvaluationRecord
 from pipeline.stored import REPORT
@@ -13,36 +14,63 @@ from pipeline.stored import REPORT
 def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> list[str]:
     """How many models, the best, how good and how exact it is, where the report is, and what to do next."""
     model = PathModel.load(run, storage_options)
-    judged = model.record.evaluation
-    best = model.best() if judged else None
-    lines = [_made(model), *_limits(model)]
-    if judged:
-        lines += [_judged_by(judged), *_best(model, best, judged.metric)]
-    else:
-        lines.append("The models were not judged: pass --test, or hold examples out with --validation-fraction 0.2.")
+    lines = [*made_lines(model), *judged_lines(model)]
+    if not model.record.evaluation:
+        if not model.record.test:
+            lines.append(
+                "The models were not judged: pass --test, or hold examples out with --validation-fraction 0.2."
+            )
+        choice = choose_model(model)
+        lines.append(f"Chosen: model {choice.index}, {choice.why}.")
     where = model.name.rstrip("/")
     return [
         *lines,
         f"Report: {where}/{REPORT}",
-        f"Next:   dask-submit predict {where} NEW.svm --output predictions.parquet",
+        f"Next:   dask-submit predict {where} NEW.svm --output predictions.csv",
     ]
 
 
-def _made(model: PathModel) -> str:
+def made_lines(model: PathModel) -> list[str]:
+    """What was fitted, and how many models are not as exact as was asked for, or not there yet."""
     data = model.record.dataset
-    return f"{len(model)} models of {data.examples:,} examples with {data.features:,} features are in {model.name}."
+    lines = [f"{len(model)} models of {data.examples:,} examples with {data.features:,} features are in {model.name}."]
+    planned = len(model.record.lambdas or ())
+    if not model.record.complete:
+        lines.append(f"The run is unfinished{f': {planned} are planned' if planned else ''}. Go on with --resume.")
+    open_ = sum(row["converged"] is False for row in model.path)
+    return lines + ([f"{open_} of them stopped at the limit of rounds: raise --max-rounds."] if open_ else [])
 
 
-def _limits(model: PathModel) -> list[str]:
-    """Models that are not as exact as was asked for."""
-    open_ = sum(not row["converged"] for row in model.path)
-    return [f"{open_} of them stopped at the limit of rounds: raise --max-rounds."] if open_ else []
+def judged_lines(model: PathModel) -> list[str]:
+    """By what the models were judged, the best, how good and how exact it is; nothing if they were not."""
+    judged = model.record.evaluation
+    chosen = [] if judged is None else [_judged_by(judged), *_best(model, model.best(), judged.metric)]
+    return [*chosen, *_tested(model)]
+
+
+def _tested(model: PathModel) -> list[str]:
+    """The figures of data that chose nothing, of the model that is taken."""
+    test = model.record.test
+    if test is None:
+        return []
+    row = model.path[choose_model(model).index]
+    share = ", which chose nothing" if model.record.evaluation else ""
+    return [
+        f"Judged by {test.examples:,} examples of the test data{share}:",
+        f"  test:      {_quality(model, row, TEST)}",
+    ]
+
+
+def _quality(model: PathModel, row: dict[str, Any], prefix: str = "") -> str:
+    found = [(one.label, row.get(prefix + one.name)) for one in metrics_for(model.label_kind)]
+    return ", ".join(f"{label} {shown(value)}" for label, value in found if value is not None)
 
 
 def _judged_by(judged: EvaluationRecord) -> str:
     share = judged.held_out
     which = f"that were held out of training ({100 * share:g} %)" if share else "of the test data"
-    line = f"They were judged by {judged.examples:,} examples {which}."
+    chose = "The best was chosen" if share else "They were judged, and the best was chosen,"
+    line = f"{chose} by {judged.examples:,} examples {which}."
     if judged.unseen_nonzeros:
         unseen = 100 * judged.unseen_nonzeros / judged.nonzeros
         line += f" Of what these say, {unseen:.2g} % is about features that training did not see."
@@ -56,14 +84,11 @@ def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
     if best is None:
         return [f"None is best: {label} is not defined where all examples have one label."]
     row = model.path[best]
-    quality = ", ".join(
-        f"{one.label} {shown(row[one.name])}" for one in metrics_for(model.label_kind) if row[one.name] is not None
-    )
     features = model.record.dataset.features
     lines = [
         f"Best by {label}: model {best} (λ = {row['lambda']:.5g}), which needs {row['nonzeros']:,} of "
         f"the {features:,} features.",
-        f"  quality:   {quality}",
+        f"  quality:   {_quality(model, row)}",
         *_exactness(row),
     ]
     if best == len(model) - 1 > 0:

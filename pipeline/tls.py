@@ -5,10 +5,12 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from distributed.security import Security
+from transforms.errors import UserError
 
-from transforms import UserError
+if TYPE_CHECKING:
+    from distributed.security import Security
 
 OPTIONS = {"ca_file": "--tls-ca-file", "cert": "--tls-cert", "key": "--tls-key"}
 SETTINGS = {
@@ -46,6 +48,8 @@ def complete_address(address: str, tls: TlsFiles) -> str:
 
 def make_security(address: str, tls: TlsFiles) -> Security:
     """What Dask needs to talk to the address. Certificates that are missing or cannot be used are refused."""
+    from distributed.security import Security  # here, as options are read before Dask is loaded
+
     chosen = {"tls_ca_file": tls.ca_file, "tls_client_cert": tls.cert, "tls_client_key": tls.key}
     try:
         security = Security(**{name: value for name, value in chosen.items() if value is not None})

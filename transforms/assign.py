@@ -18,7 +18,6 @@ import heapq
 import numpy as np
 from numba import njit
 
-STRATEGIES = ("spread", "neighbours")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NEIGHBOUR_BITS = 4  # `neighbours` keeps 2^4 ids together
 HEAVY = 0.02  # a bucket with more than this share of a partition is placed on its own

@@ -25,7 +25,7 @@ from transforms.examples import BAD_LINES_NAMED, BadSpotFound, located
 from transforms.fragments import Fragment
 from transforms.holdout import check_fraction
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
-from transforms.labels import MIXED_WEIGHTS, LabelMap, LabelsInfo, choose_positive, wrong_labels
+from transforms.labels import MIXED_WEIGHTS, LabelMap, LabelsInfo, choose_positive, remedy_of_text, wrong_labels
 from transforms.liveness import ANSWER_SECONDS, ask_scheduler, ask_workers
 from transforms.mapreduce import (
     Catalogue,
@@ -80,9 +80,8 @@ def convert_libsvm(
         raise UserError("resume and overwrite exclude each other: continue what is there, or start over")
     options = StorageOptions(storage_options or {})
     urls = [inputs] if isinstance(inputs, str) else list(inputs)
-    files = find_inputs(urls, options)
+    files = check_places(urls, output, options)
     fs, path = open_storage(output, options)
-    _refuse_output_among_inputs(files, fs, path)
     wanted: dict[str, Any] = {
         "inputs": [file.identity() for file in files],
         "partitions": partitions,
@@ -116,6 +115,23 @@ def convert_libsvm(
         _refuse_changed_inputs(files, urls, options)
         commit(fs, path, place, description)
     return open_dataset(output, options)
+
+
+def check_places(
+    urls: Sequence[str],
+    output: str,
+    options: StorageOptions,
+    *,
+    resume: bool = True,
+    overwrite: bool = True,
+) -> list[InputFile]:
+    """The inputs that there are. Refuses those that are missing, or lie in the output, and an output that is there."""
+    files = find_inputs(urls, options)
+    fs, path = open_storage(output, options)
+    _refuse_output_among_inputs(files, fs, path)
+    if not (resume or overwrite):
+        is_finished(fs, path, {}, resume=False, overwrite=False)
+    return files
 
 
 def _refuse_output_among_inputs(files: Iterable[InputFile], fs: Any, path: str) -> None:
@@ -323,7 +339,7 @@ def _among_kept(plan: Plan) -> str:
 def _label_error(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], values: list[float]) -> str:
     """Which labels there are, and a file where each stands."""
     places = [f"{value:g} in {_file_with(value, mapped, blocks)}" for value in values[:5]]
-    return f"{wrong_labels(values)} ({'; '.join(places)})"
+    return f"{wrong_labels(values)} ({'; '.join(places)}){remedy_of_text(values)}"
 
 
 def _file_with(value: float, mapped: dict[int, list[Mapped]], blocks: Sequence[Block]) -> str:
@@ -380,7 +396,7 @@ def _bad_lines(blocks: Sequence[Block], mapped: dict[int, list[Mapped]]) -> BadL
         for one in mapped[block.index]:
             count += int(one.fragment.header["bad"])
             for spot in one.spots[: BAD_LINES_NAMED - len(first)]:
-                first.append(str(located(block, spot, line)))
+                first.append(located(block, spot, line).place_and_reason)
         line += _lines(mapped[block.index])
     return BadLines(count=count, first=first)
 

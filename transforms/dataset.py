@@ -326,9 +326,11 @@ def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dat
 
 def _why_not(fs: Any, path: str) -> str:
     if not fs.exists(path):
-        return "no such folder"
+        return "no such folder. Make one of LIBSVM text with convert-libsvm TEXT FOLDER"
     if fs.isfile(path):
         return "it is a file. Convert it with convert-libsvm first"
     if fs.exists(f"{path}/_temporary"):
         return "a conversion did not finish here. Continue it with convert-libsvm --resume"
-    return f"there is no {DATASET_JSON} in it"
+    if fs.exists(f"{path}/run.json"):
+        return "it is a run. Pass the data set that it was fitted to, or another"
+    return f"there is no {DATASET_JSON} in it. Make one of LIBSVM text with convert-libsvm TEXT FOLDER"

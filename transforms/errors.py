@@ -39,15 +39,20 @@ class StoreUnreachable(UserError):
 
 
 class BadLine(UserError):
-    """A line of an input that is not LIBSVM text."""
+    """A line of an input that is not LIBSVM text. `hint`: what it looks like instead, and what to do."""
 
-    def __init__(self, path: str, line: int, column: int, text: str, expected: str) -> None:
-        super().__init__(path, line, column, text, expected)
+    def __init__(self, path: str, line: int, column: int, text: str, expected: str, hint: str = "") -> None:
+        super().__init__(path, line, column, text, expected, hint)
         self.path, self.line, self.column, self.text, self.expected = path, line, column, text, expected
+        self.hint = hint
 
-    def __str__(self) -> str:
+    @property
+    def place_and_reason(self) -> str:
         found = f", found {self.text!r}" if self.text else ""
         return f"{self.path}, line {self.line}, column {self.column}: {self.expected}{found}"
+
+    def __str__(self) -> str:
+        return f"{self.place_and_reason}. {self.hint}" if self.hint else self.place_and_reason
 
 
 class DatasetError(UserError):

@@ -14,7 +14,7 @@ import numpy as np
 
 from transforms.errors import BadLine, UserError
 from transforms.inputs import SUFFIXES, Block, InputFile
-from transforms.parser import BadSpot, Parsed, bad_line, parse, trimmed
+from transforms.parser import BAD_ID, BAD_LABEL, NO_COLON, BadSpot, Parsed, bad_line, parse, trimmed
 from transforms.reading import MAX_LINE, Limits, Text, read_lines
 from transforms.storage import StorageOptions
 
@@ -57,7 +57,29 @@ class BadSpotFound(UserError):
 
 def located(block: Block, spot: BadSpot, lines_before: int) -> BadLine:
     """The bad line with its number in the file, given how many lines of the file stand before the block."""
-    return BadLine(block.spans[spot.file].file.name, spot.line + lines_before, spot.column, spot.text, spot.expected)
+    name = block.spans[spot.file].file.name
+    return BadLine(name, spot.line + lines_before, spot.column, spot.text, spot.expected, looks_like(spot))
+
+
+AS_LIBSVM = "write lines as '1 3:0.5 7:1', a label and id:value pairs"
+
+
+def looks_like(spot: BadSpot) -> str:
+    """What a line seems to be instead of LIBSVM text, and what to do; nothing where that cannot be said."""
+    text = spot.text
+    if spot.code == BAD_LABEL and text[:1] in ("{", "["):
+        return f"It looks like JSON: {AS_LIBSVM}"
+    if spot.code == BAD_LABEL and ("," in text or ";" in text):
+        return f"It looks like CSV: {AS_LIBSVM}"
+    if spot.code == BAD_LABEL and text[:1].isalpha():
+        return "Labels are numbers: write 1 for one of the two classes and 0 or -1 for the other"
+    if spot.code == BAD_ID and text.startswith("|"):
+        return f"It looks like Vowpal Wabbit's format: {AS_LIBSVM}"
+    if spot.code == BAD_ID and text[:1].isalpha():
+        return "Features have numbers: number them, and keep their names in a file for --feature-names"
+    if spot.code in (NO_COLON, BAD_ID) and text[:1] in "0123456789.+-" and ":" not in text:
+        return f"It looks like a table of values without ids: {AS_LIBSVM}"
+    return ""
 
 
 def check_reading(on_bad_line: str, max_line_bytes: int) -> None:

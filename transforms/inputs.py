@@ -104,7 +104,7 @@ def _matches(fs: Any, path: str) -> list[dict[str, Any]]:
         reason = dead or _missing_bucket(fs, path) or f"no such file or folder{_nearest(fs, path)}"
         raise UserError(f"{display(fs, path)}: {reason}") from None
     if not entries:
-        reason = _missing_bucket(fs, path) or f"nothing matches{'' if pattern else _only_hidden(fs, path)}"
+        reason = _missing_bucket(fs, path) or ("nothing matches" if pattern else _nothing_in(fs, path))
         raise UserError(f"{display(fs, path)}: {reason}")
     return entries
 
@@ -131,11 +131,13 @@ def _missing_bucket(fs: Any, path: str) -> str:
     return "" if "s3" not in protocols or fs.exists(bucket) else f"there is no bucket {bucket}"
 
 
-def _only_hidden(fs: Any, path: str) -> str:
-    """Names in a folder that are passed over, if it has any."""
+def _nothing_in(fs: Any, path: str) -> str:
+    """Why a folder has no inputs: it is empty, or all names in it are passed over."""
     names = sorted(str(name).rsplit("/", 1)[-1] for name in fs.ls(path, detail=False))
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    return f" (names that start with _ or . are passed over: {shown})" if names else ": the folder is empty"
+    if names:
+        return f"nothing matches (names that start with _ or . are passed over: {shown})"
+    return "the folder is empty: pass files of LIBSVM text, or the folder that holds them"
 
 
 def _nearest(fs: Any, path: str) -> str:

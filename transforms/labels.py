@@ -75,6 +75,14 @@ def wrong_labels(values: list[float]) -> str:
     return f"expected exactly two distinct labels, found {len(values)}: {shown or 'none'}{more}"
 
 
+def remedy_of_text(values: list[float]) -> str:
+    """What to do about text with these labels."""
+    if len(values) < 2:
+        return ". A model needs examples of both classes"
+    one = f"one class against the rest: awk '{{$1 = ($1 == {max(values):g})}} 1'"
+    return f". For numbers, pass --numeric-labels (pipeline: --loss squared); for classes, write {one}"
+
+
 def choose_positive(values: list[float], positive_label: float | None) -> float:
     """Which of the two label values, given in rising order, is +1: the larger one unless chosen."""
     if positive_label is None:

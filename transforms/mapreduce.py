@@ -30,7 +30,15 @@ from transforms.fragments import (
 )
 from transforms.holdout import training_part
 from transforms.inputs import Block
-from transforms.labels import MIXED_WEIGHTS, Labels, LabelsInfo, read_label_file, write_label_file, wrong_labels
+from transforms.labels import (
+    MIXED_WEIGHTS,
+    Labels,
+    LabelsInfo,
+    read_label_file,
+    remedy_of_text,
+    write_label_file,
+    wrong_labels,
+)
 from transforms.parser import BadSpot, join
 from transforms.parts import PART_SCHEMA, PartInfo, merge_runs, part_name, write_part
 from transforms.plan import BYTES_PER_NONZERO, Recipe
@@ -129,7 +137,7 @@ def _check_labels(pieces: Sequence[Piece], block: Block, numeric: bool) -> None:
         if not numeric:
             values.update(np.unique(piece.parsed.labels).tolist())
         if len(values) > 2:
-            raise UserError(f"{name}: {wrong_labels(list(values))}")
+            raise UserError(f"{name}: {wrong_labels(list(values))}{remedy_of_text(list(values))}")
         weighted.update(np.unique(~np.isnan(piece.parsed.weights)).tolist())
         if len(weighted) > 1:
             raise UserError(f"{name}: {MIXED_WEIGHTS}")

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from transforms.assign import STRATEGIES, bucket_count
+from transforms.assign import bucket_count
 from transforms.errors import OutputExists, UserError
 from transforms.examples import Reader, check_reading
 from transforms.holdout import check_fraction
 from transforms.inputs import COMPRESSION, InputFile
 from transforms.reading import MAX_LINE
 from transforms.schema import Check, Mismatch, flag, listed, number, optional, record, text, whole
+from transforms.strategies import STRATEGIES
 from transforms.version import __version__, format_version
 
 MIB = 1 << 20

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
-from pipeline.cluster import ClusterOptions, open_client
+from pipeline.commands.early import refuse_existing, refuse_missing_inputs
 from pipeline.commands.shared import (
     Decorator,
     Location,
@@ -22,17 +22,24 @@ from pipeline.commands.shared import (
     printable,
     run_command,
     set_up_logging,
+    version_option,
 )
-from pipeline.display import amount, open_display
-from transforms import Dataset, DatasetError, check_dataset, convert_libsvm, open_dataset
-from transforms.assign import STRATEGIES
-from transforms.labels import LabelsInfo
+from transforms.errors import DatasetError
+from transforms.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pipeline.cluster import ClusterOptions
+    from transforms import Dataset
+    from transforms.labels import LabelsInfo
 
 EXAMPLES = """
 \b
 Examples:
   convert-libsvm train.svm.xz data/train
   convert-libsvm 's3://bucket/day=*/part-*.gz' s3://bucket/dataset --workers 8
+  zcat day-*.gz | convert-libsvm - data/days
   convert-libsvm logs/ data/logs --zero-based --on-bad-line skip --overwrite
   convert-libsvm prices.svm data/prices --numeric-labels
   convert-libsvm --inspect data/train
@@ -99,6 +106,7 @@ def convert_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--overwrite", is_flag=True, help="Replace a data set at OUTPUT once the new one is complete.")
 @cluster_options
 @common_options
+@version_option
 def command(
     paths: tuple[str, ...],
     inspect: str | None,
@@ -110,7 +118,8 @@ def command(
 ) -> int:
     """Convert LIBSVM text into a data set split by features, which dask-submit trains on.
 
-    INPUT: files, globs, folders, plain or .gz .bz2 .xz .zst, on any storage that fsspec knows (s3://, hdfs://, ...).
+    INPUT: files, globs, folders, plain or .gz .bz2 .xz .zst, on any storage that fsspec knows (s3://, hdfs://, ...);
+    - is standard input, and pipes will do, too: they are copied to a temporary file first (TMPDIR says where).
     OUTPUT: the folder of the data set. It is complete when it holds dataset.json, and not before.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
@@ -133,8 +142,25 @@ def _convert(
     cluster: ClusterOptions,
     **options: Any,
 ) -> int:
+    refuse_missing_inputs(inputs, storage_options)
+    if not (options["resume"] or options["overwrite"]):
+        refuse_existing(output, "dataset.json", "a data set is there already")
+    from transforms.convert import (
+        check_places,
+        convert_libsvm,
+    )  # here, as --help and the tab key need not wait for them
+    from transforms.storage import StorageOptions
+    from transforms.streams import spooled
+
     started = time.monotonic()
-    with open_client(cluster) as client:
+    with ExitStack() as stack:
+        inputs = stack.enter_context(spooled(inputs, cluster.scheduler))
+        flags = {name: options[name] for name in ("resume", "overwrite")}
+        check_places(inputs, output, StorageOptions(storage_options or {}), **flags)  # before a cluster is started
+        from pipeline.cluster import open_client
+        from pipeline.display import amount, open_display
+
+        client = stack.enter_context(open_client(cluster))
         begun = time.monotonic()
         with open_display(quiet=quiet, log_json=log_json) as display:
             display.stage("convert")
@@ -150,7 +176,11 @@ def _convert(
 
 
 def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool, log_json: bool) -> int:
+    from transforms import check_dataset, open_dataset
+
     dataset = open_dataset(url, storage_options)
+    from pipeline.display import open_display
+
     with open_display(quiet=quiet, log_json=log_json) as display:
         display.stage("check")
         problems = check_dataset(dataset, display)
@@ -164,6 +194,10 @@ def _inspect(url: str, storage_options: dict[str, Any] | None, *, quiet: bool, l
 
 def _summary(dataset: Dataset, more: list[tuple[str, str]]) -> Table:
     """What a data set holds, for people."""
+    from rich.table import Table
+
+    from pipeline.display import amount
+
     about = dataset.record
     labels, parts = about.labels, about.partitions
     n, p, nnz = dataset.n, dataset.p, dataset.nnz

@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from pipeline.commands.shared import (
     OUTPUT,
@@ -25,7 +23,10 @@ from pipeline.commands.shared import (
     take_tls,
     tls_options,
 )
-from pipeline.doctor import OK, WARN, WRONG, Row, examine
+from pipeline.doctor import OK, WARN, WRONG, Row
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 EXAMPLES = """
 \b
@@ -76,6 +77,8 @@ def doctor_command(
     printed. Exit code 0: nothing is wrong, though there may be warnings; 2: something is.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    from pipeline.doctor.examination import examine  # here, as --help and the tab key need not wait for Dask
+
     rows = [_clean(row) for row in examine(scheduler, take_tls(options), storage, storage_options)]
     wrong = any(row.verdict == WRONG for row in rows)
     shown = [row for row in rows if not quiet or row.verdict != OK]
@@ -101,6 +104,9 @@ def _summary(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: Sequence[Row]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table()
     for name in ("what", "where", "", "found", "what to do"):
         table.add_column(name)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cluster import open_scheduler
-from pipeline.commands.fit import print_path
 from pipeline.commands.shared import (
     Decorator,
     LocationArgument,
@@ -20,14 +18,10 @@ from pipeline.commands.shared import (
     take_tls,
     tls_options,
 )
-from pipeline.driver.follow import Follower
-from pipeline.driver.record import CANCELLED, RunFolder
-from pipeline.driver.status import kept_line, read_status, status_lines
-from pipeline.driver.submission import find_future, recorded, scheduler_of
-from pipeline.driver.task import Outcome
-from pipeline.driver.terminal import cancel, conclude, interrupts_told, stay
-from pipeline.summary import summary_lines
-from transforms import UserError
+from transforms.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.driver.record import RunFolder
 
 EXAMPLES = {
     "attach": """
@@ -82,6 +76,12 @@ def attach_command(
     detach again, cancel the run, or go on; in a script, where nobody can be asked, it cancels.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    from pipeline.cluster import open_scheduler  # here and below, as --help and the tab key need not wait for Dask
+    from pipeline.driver.record import RunFolder
+    from pipeline.driver.submission import find_future, recorded, scheduler_of
+    from pipeline.driver.task import Outcome
+    from pipeline.driver.terminal import conclude, interrupts_told, stay
+
     folder = RunFolder.of(run, storage_options)
     record = recorded(folder)
     if record.over:
@@ -98,6 +98,9 @@ def attach_command(
 
 def _print_result(command: str, folder: RunFolder, output: str) -> None:
     """What the command that submitted the run prints at its end."""
+    from pipeline.commands.fit import print_path
+    from pipeline.summary import summary_lines
+
     if command == "pipeline":
         click.echo("\n".join(summary_lines(output, folder.storage)))
     else:
@@ -123,6 +126,9 @@ def status_command(
     whose scheduler is gone is told from the files of RUN.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    from pipeline.driver.record import RunFolder
+    from pipeline.driver.status import read_status, status_lines
+
     status = read_status(RunFolder.of(run, storage_options), scheduler, take_tls(options))
     click.echo(json.dumps(status, ensure_ascii=False) if as_json else "\n".join(map(_plain, status_lines(status))))
     return 0
@@ -149,6 +155,13 @@ def cancel_command(
     It ends at its next round. What is done is kept: a fit is continued with --resume, a pipeline by the same command.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
+    from pipeline.cluster import open_scheduler
+    from pipeline.driver.follow import Follower
+    from pipeline.driver.record import CANCELLED, RunFolder
+    from pipeline.driver.status import kept_line
+    from pipeline.driver.submission import find_future, recorded, scheduler_of
+    from pipeline.driver.terminal import cancel
+
     folder = RunFolder.of(run, storage_options)
     record = recorded(folder)
     if record.over:

@@ -28,12 +28,14 @@ from pipeline.driver.launch import driver_options, run_on_cluster, runs_on_clust
 from pipeline.driver.record import RunFolder
 from pipeline.driver.task import Job
 from pipeline.driver.terminal import interrupts_told
+from pipeline.evaluation import evaluate_new
 from pipeline.factors import read_factors
 from pipeline.fit import DEFAULT, RESIDENCIES, PathOptions, fit_path
 from pipeline.run import Run, check_output, read_path
 from solver import ALGORITHMS, LOSSES, ProblemOptions
 from solver.options import options_of
 from transforms import Dataset, UserError, open_dataset
+from transforms.storage import StorageOptions
 
 FIT_EXAMPLES = """
 \b
@@ -44,6 +46,7 @@ Examples:
   dask-submit fit data/train --output runs/net --l1-ratio 0.9 --standardize --class-weight balanced
   dask-submit fit data/train --output runs/paper --algorithm paper
   dask-submit fit data/train --output runs/first --resume
+  dask-submit fit data/train --output runs/first --path-length 30 --extra-lambdas 5,3 --resume
   dask-submit fit /shared/train --output /shared/run --scheduler tcp://10.0.0.5:8786 --detach
   dask-submit fit data/train --output runs/first --scheduler tcp://10.0.0.5:8786 --driver local
 
@@ -123,7 +126,11 @@ def fit_arguments(
     "--output", type=Location(), required=True, metavar="RUN", help="The folder of the run: path, coefficients, trace."
 )
 @fit_options
-@click.option("--resume", is_flag=True, help="Continue a run that was cut off.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue a run that was cut off, or add the λ that are asked for to one that is done.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace a run at RUN.")
 @cluster_options
 @driver_options
@@ -145,7 +152,8 @@ def fit_command(
     """Compute the whole regularisation path of DATASET.
 
     For each λ, falling from λmax, the coefficients, the objective and the duality gap are stored in RUN as soon as they
-    are there. A run that was cut off continues with --resume and ends the same.
+    are there. A run that was cut off continues with --resume and ends the same; one that is done gets further λ, and is
+    judged again by the data of its evaluation if they are where they were.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     arguments = fit_arguments(storage_options, **chosen) | {"resume": resume, "overwrite": overwrite}
@@ -158,6 +166,7 @@ def fit_command(
             print_path(RunFolder.of(output, storage_options), output)
         return 0
     opened = open_dataset(dataset, storage_options)
+    check_output(output, StorageOptions(storage_options or {}), resume=resume, overwrite=overwrite)
     started = time.monotonic()
     with (
         interrupts_told(output, storage_options, "fit"),
@@ -180,7 +189,12 @@ def fit_job(
 ) -> Run:
     """The work of the command, wherever its driver is."""
     display.stage("fit")
-    return fit_path(dataset, output, client=client, storage_options=storage_options, watcher=display, **arguments)
+    run = fit_path(dataset, output, client=client, storage_options=storage_options, watcher=display, **arguments)
+    try:
+        evaluate_new(output, client=client, storage_options=storage_options, progress=display)
+    except UserError as error:
+        display.note(f"the new models are not judged ({error}): judge them with dask-submit evaluate")
+    return run
 
 
 def driver_job(arguments: dict[str, Any]) -> Job:

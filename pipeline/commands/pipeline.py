@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pipeline.cluster import ClusterOptions, open_client
+from pipeline.cluster import ClusterOptions
 from pipeline.commands.convert import convert_options
 from pipeline.commands.fit import fit_arguments, fit_options
 from pipeline.commands.score import metric_option
@@ -19,6 +19,7 @@ from pipeline.driver.task import Job
 from pipeline.driver.terminal import interrupts_told
 from pipeline.stages import DEFAULT_FRACTION, PipelineOptions, run_pipeline
 from pipeline.summary import summary_lines
+from transforms.streams import spooled
 
 EXAMPLES = """
 \b
@@ -26,6 +27,7 @@ Examples:
   dask-submit pipeline --train data/train.svm --test data/test.svm --output runs/first
   dask-submit pipeline --train data/day-*.svm.gz --output runs/days --validation-fraction 0.1
   dask-submit pipeline --train data/train --test data/test.svm --output runs/exact --gap 1e-4 --path-length 40
+  zcat data/day-*.gz | dask-submit pipeline --train - --output runs/days
   dask-submit pipeline --train data/prices.svm --output runs/prices --loss squared
   dask-submit pipeline --train 's3://bucket/train/*.gz' --test s3://bucket/test --output s3://bucket/run \\
       --scheduler tcp://10.0.0.5:8786 --detach
@@ -43,7 +45,7 @@ class SeveralValues(click.Command):
         words: list[str] = []
         option = ""  # the one whose values these are
         for word in args:
-            if word.startswith("-"):
+            if word.startswith("-") and word != "-":
                 option = word if word in repeated else ""
             elif option and words[-1] != option:
                 words.append(option)
@@ -58,21 +60,27 @@ class SeveralValues(click.Command):
     multiple=True,
     required=True,
     metavar="T...",
-    help="LIBSVM text to train on (files, globs, folders, plain or compressed), or a data set made by convert-libsvm.",
+    help="LIBSVM text to train on (files, globs, folders, plain or compressed; - is standard input), or a data set "
+    "made by convert-libsvm.",
 )
 @click.option(
     "--test",
     type=Location(),
     multiple=True,
     metavar="U...",
-    help="LIBSVM text or data sets to judge the models by.",
+    help="LIBSVM text or data sets to judge the models by. They do not choose the best: held-out examples do.",
 )
 @click.option(
     "--validation-fraction",
     type=click.FloatRange(0, 1, max_open=True),
     metavar="F",
-    help="Without --test: hold this share of the examples out of training and judge the models by them; 0: train on "
-    f"all, judge by none. [default: {DEFAULT_FRACTION}]",
+    help="Hold this share of the examples out of training and choose the best model by them; 0: train on all, and "
+    f"choose by BIC. [default: {DEFAULT_FRACTION}]",
+)
+@click.option(
+    "--choose-by-test",
+    is_flag=True,
+    help="Choose the best model by the test data, and hold nothing out: its figures are then too good.",
 )
 @click.option(
     "--output",
@@ -93,6 +101,7 @@ def pipeline_command(
     train: tuple[str, ...],
     test: tuple[str, ...],
     validation_fraction: float | None,
+    choose_by_test: bool,
     output: str,
     feature_names: str | None,
     overwrite: bool,
@@ -119,6 +128,7 @@ def pipeline_command(
         output,
         test,
         validation_fraction,
+        choose_by_test,
         convert,
         fit_arguments(storage_options, **chosen),
         metric,
@@ -127,17 +137,18 @@ def pipeline_command(
     )
     if runs_on_cluster(cluster.scheduler, driver, detach):
         how = {"detach": detach, "quiet": quiet, "log_json": log_json}
-        with interrupts_told(output, storage_options, "pipeline"):
+        with interrupts_told(output, storage_options, "pipeline"), spooled((*train, *test), cluster.scheduler):
             finished = _run_on_cluster(options, storage_options, cluster, **how)
         if finished and not quiet:
             click.echo("\n".join(summary_lines(output, storage_options)))
         return 0
     with (
         interrupts_told(output, storage_options, "pipeline"),
-        open_client(cluster) as client,
+        spooled((*train, *test), cluster.scheduler) as files,
         open_display(quiet=quiet, log_json=log_json) as display,
     ):
-        run_pipeline(options, client=client, display=display, storage_options=storage_options)
+        options = replace(options, train=tuple(files[: len(train)]), test=tuple(files[len(train) :]))
+        run_pipeline(options, client=cluster, display=display, storage_options=storage_options)
     if not quiet:
         click.echo("\n".join(summary_lines(output, storage_options)))
     return 0

@@ -27,12 +27,15 @@ from click.shell_completion import CompletionItem
 
 from transforms.errors import ClusterLost, UserError
 from transforms.secrets import hide_in_urls, holds_secret, make_scrubber
+from transforms.version import __version__
 
 if TYPE_CHECKING:
     from pipeline.tls import TlsFiles
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 logger = logging.getLogger("dglmnet")
+# A group of commands that is called without one shows its help; before 8.2 click did so without an error.
+NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 AGAIN_SECONDS = 0.02  # until a signal that came in a bad moment is sent again
 
 
@@ -116,7 +119,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_cluster(
         *args: Any, scheduler: str | None, workers: int | None, processes: bool, memory_limit: str | None, **rest: Any
     ) -> Any:
-        from pipeline.cluster import ClusterOptions  # here, as --help and the tab key need not wait for Dask
+        from pipeline.cluster_options import ClusterOptions
 
         tls = take_tls(rest)
         cluster = ClusterOptions(scheduler, workers, processes or memory_limit is not None, memory_limit, tls)
@@ -172,6 +175,9 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
     ]
     return apply_options(options, command)
+
+
+version_option: Decorator = click.version_option(__version__, prog_name="dglmnet", message="%(prog)s %(version)s")
 
 
 def _fill_defaults(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -264,7 +270,7 @@ def _log_of_others(handler: logging.Handler, *, debug: bool) -> None:
 def run_command(command: click.Command) -> None:
     """Run a click command; every error becomes one line and an exit code."""
     with errors_as_exit_codes(command.name or ""):
-        code = command.main(standalone_mode=False)
+        code = command.main(prog_name=command.name, standalone_mode=False)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -278,9 +284,13 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
         yield
     except Interrupted as error:
         _fail(name, error.message, 130)
-    except click.ClickException as error:
-        error.show()
+    except NO_ARGUMENTS as error:
+        error.show()  # the help
         sys.exit(error.exit_code)
+    except click.UsageError as error:
+        _fail(name, _usage_line(error), error.exit_code)
+    except click.ClickException as error:
+        _fail(name, error.format_message(), error.exit_code)
     except UserError as error:
         _fail(name, str(error), 2)
     except ClusterLost as error:
@@ -289,6 +299,10 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
         _fail(name, "interrupted", 130)
     except click.exceptions.Exit:
         raise
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        sys.exit(1)
     except Exception as error:
         if logger.isEnabledFor(logging.DEBUG):
             click.echo(OUTPUT.scrub(traceback.format_exc()).rstrip(), err=True)
@@ -299,6 +313,24 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
         if what is not None:
             _fail(name, redact(what), 2)
         _fail(name, f"{type(error).__name__}: {error} (more with --log-level debug)", 1)
+
+
+def _usage_line(error: click.UsageError) -> str:
+    """What click says of wrong usage, and where the right one is told."""
+    message = error.format_message()
+    if error.ctx is None:
+        return message
+    return f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} See {error.ctx.command_path} --help"
+
+
+def _reader_is_gone() -> bool:
+    """Has whoever read our standard output had enough, as `head` has? Then nothing more is written to it."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def printable(text: str) -> str:

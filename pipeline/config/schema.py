@@ -50,10 +50,11 @@ def _keys(command: click.Command) -> dict[str, click.Parameter]:
     """An option's key is its long name, an argument's its name in lower case."""
     found = {}
     for parameter in command.params:
+        if not parameter.expose_value:
+            continue  # --config and --version say what to do now
         longs = [name[2:] for name in parameter.opts if name.startswith("--")]
         for key in longs if isinstance(parameter, click.Option) else [parameter.name or ""]:
             found[canonical(key)] = parameter
-    found.pop("config", None)
     return found
 
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
+from pipeline.choice import Bic
 from pipeline.run import path_row
 from solver import (
     Block,
@@ -80,7 +81,9 @@ def fit_in_memory(X: Any, targets: np.ndarray, weights: np.ndarray | None, ask: 
         if ask.start is not None:
             start = PathStart(betas=(with_intercept(problem, Coefficients.from_dense(ask.start[0]), ask.start[1]),))
         solutions = list(solve_path(blocks, problem, ask.grid(null.lambda_max), ask.options, null=null, start=start))
-    return Fitted([path_row(one) for one in solutions], _stacked(solutions, X.shape[1]), null.lambda_max)
+    bic = Bic(problem)
+    rows = [path_row(one, bic.of(one)) for one in solutions]
+    return Fitted(rows, _stacked(solutions, X.shape[1]), null.lambda_max)
 
 
 def _calm_blas(X: Any) -> Any:

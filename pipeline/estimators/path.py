@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from pipeline.choice import lowest_bic
 from pipeline.estimators.base import SHARED, L1Classifier, dense_or_sparse, is_source, refuse_labels
 from pipeline.estimators.single import L1LogisticRegression
 
@@ -16,7 +17,8 @@ from pipeline.estimators.single import L1LogisticRegression
 class L1LogisticRegressionPath(L1Classifier):
     """L1-regularised logistic regression for two classes at many λ, each begun at the solution of the one before.
 
-    Predictions are those of one λ, `lambda_index_`: choose it by data that were not fitted to, with `select`. For any
+    Predictions are those of one λ, `lambda_index_`: choose it by data that were not fitted to, with `select`. Until
+    then it is the one with the lowest BIC, 2 · training loss + nonzeros · log n (n: what the examples weigh). For any
     other there is `at`. What L1LogisticRegression says of the objective, of intercepts and of values holds here.
 
     Parameters
@@ -25,8 +27,9 @@ class L1LogisticRegressionPath(L1Classifier):
         Solve for these, largest first, each once. By default for λmax · path_ratioⁱ, i = 1..path_length.
     path_length : int, default=20
     path_ratio : float, default=0.5
-    lambda_index : int, default=-1
-        Which λ predicts, until `select` chooses another: counted from the largest λ; -1 is the smallest.
+    lambda_index : int, default=None
+        Which λ predicts, until `select` chooses another: counted from the largest λ; -1 is the smallest. By default
+        the one with the lowest BIC.
     fit_intercept, l1_ratio, loss, positive, standardize, penalty_factors, class_weight, algorithm, tol, gap, \
 max_rounds, subspace_memory, blocks, client, scratch
         As for L1LogisticRegression; max_rounds is for each λ.
@@ -66,7 +69,7 @@ max_rounds, subspace_memory, blocks, client, scratch
         *,
         path_length: int = 20,
         path_ratio: float = 0.5,
-        lambda_index: int = -1,
+        lambda_index: int | None = None,
         fit_intercept: bool = True,
         l1_ratio: float = 1.0,
         loss: str = "logistic",
@@ -106,7 +109,7 @@ max_rounds, subspace_memory, blocks, client, scratch
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the whole path; arguments as for L1LogisticRegression.fit."""
         lambdas = None if self.lambdas is None else tuple(float(lam) for lam in self.lambdas)
-        if lambdas is not None:
+        if lambdas is not None and self.lambda_index is not None:
             self._counted(self.lambda_index, len(set(lambdas)))
         path = {"lambdas": lambdas, "length": self.path_length, "ratio": self.path_ratio}
         fitted = self._fit(X, y, sample_weight, **path)
@@ -119,7 +122,9 @@ max_rounds, subspace_memory, blocks, client, scratch
         self.n_nonzeros_, self.n_iter_ = (
             np.array([row[name] for row in self.path_]) for name in ("nonzeros", "rounds")
         )
-        return self._choose(self.lambda_index)
+        index = lowest_bic(self.path_) if self.lambda_index is None else self.lambda_index
+        assert index is not None  # rows that were made here tell it
+        return self._choose(index)
 
     @property
     def relative_gaps_(self) -> np.ndarray:

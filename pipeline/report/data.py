@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.choice import lowest_bic
 from pipeline.metrics import metric_names
 from pipeline.model import PathModel, best_of
 from pipeline.run_record import RunRecord
@@ -64,8 +65,14 @@ class RunData:
 
     @property
     def featured(self) -> int:
-        """The model that the report speaks of first: the best, or else the last, as `predict` chooses."""
-        return len(self.rows) - 1 if self.best is None else self.best
+        """The model that the report speaks of first, as `predict` chooses: the best, or the one with the lowest BIC.
+
+        Of a run of a version that did not compute BIC, the last.
+        """
+        if self.best is not None:
+            return self.best
+        found = lowest_bic(self.rows)
+        return len(self.rows) - 1 if found is None else found
 
     @property
     def searches(self) -> str:

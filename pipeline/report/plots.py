@@ -26,7 +26,7 @@ from pipeline.report.figure import (
     spans_decades,
     tooltip_of,
 )
-from pipeline.report.words import lambda_text, stage_seconds
+from pipeline.report.words import judges, lambda_text, stage_seconds
 
 COLOURS = 5  # --s0 to --s4 of the style sheet
 PATHS = 10  # features whose coefficients are drawn
@@ -87,10 +87,11 @@ def plot_quality_by_size(data: RunData, source: ColumnDataSource) -> Plot | None
     best, superlative = _best_value(values, shown), "highest" if shown.higher_is_better else "lowest"
     return Plot(
         "figure1",
-        f"Test {shown.label} by number of features",
+        f"{judges(data).capitalize()} {shown.label} by number of features",
         f"A point is a model: the {'higher' if shown.higher_is_better else 'lower'} the better, the further left the "
         "simpler.",
-        f"Test {shown.label} against the number of features with a weight, for {fmt.count(len(values), 'model')}. From "
+        f"{judges(data).capitalize()} {shown.label} against the number of features with a weight, for "
+        f"{fmt.count(len(values), 'model')}. From "
         f"{fmt.metric(values[0][1])} with {sizes[values[0][0]]:,} to {fmt.metric(values[-1][1])} with "
         f"{sizes[values[-1][0]]:,} features; {superlative} {fmt.metric(best[1])} with {sizes[best[0]]:,}.",
         plot,
@@ -109,10 +110,14 @@ def plot_quality(data: RunData, source: ColumnDataSource, lambdas: Range1d) -> l
     shares = [metric for metric in known if metric.is_share and metric.higher_is_better]
     plots = []
     if shares:
-        plots.append(_quality_plot(data, source, lambdas, shares, "quality", "Test quality along the path"))
+        plots.append(
+            _quality_plot(
+                data, source, lambdas, shares, "quality", f"{judges(data).capitalize()} quality along the path"
+            )
+        )
     for metric in known:
         if metric not in shares:
-            key, title = metric.name.replace("_", ""), f"Test {metric.label} along the path"
+            key, title = metric.name.replace("_", ""), f"{judges(data).capitalize()} {metric.label} along the path"
             plots.append(_quality_plot(data, source, lambdas, [metric], key, title))
     return plots
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.metrics import TEST, metrics_in
 from pipeline.report.data import RunData, relative_gap, strongest, weights_along
 from pipeline.report.format import NOTHING, fraction, metric, metric_title, number, percent, short
 from pipeline.report.words import lambda_text
@@ -32,7 +33,7 @@ def search_share(row: dict[str, Any]) -> float | None:
 def path_columns(data: RunData) -> list[str]:
     columns = ["Model", "λ", "of λmax", "Nonzeros", "Rounds", "Seconds", "Search", "Objective", "Rel. gap"]
     intercept = ["Intercept"] if data.record.option("intercept") else []
-    return columns[:4] + intercept + columns[4:] + [metric_title(name) for name in data.metrics]
+    return columns[:4] + intercept + columns[4:] + [metric_title(name) for name in data.metrics] + _tested(data)
 
 
 def path_cells(data: RunData, row: dict[str, Any]) -> list[Cell]:
@@ -50,7 +51,13 @@ def path_cells(data: RunData, row: dict[str, Any]) -> list[Cell]:
         Cell(number(row["objective"], 6)),
         Cell(short(relative_gap(row))),
         *[Cell(metric(row.get(name))) for name in data.metrics],
+        *[Cell(metric(row.get(TEST + one.name))) for one in metrics_in(data.rows, TEST)],
     ]
+
+
+def _tested(data: RunData) -> list[str]:
+    """Columns of data that judge the models and chose none."""
+    return [f"Test {metric_title(one.name)}" for one in metrics_in(data.rows, TEST)]
 
 
 def feature_rows(data: RunData) -> list[list[str]]:
@@ -101,14 +108,17 @@ def evaluation_pairs(data: RunData) -> list[Pair]:
     about = data.record.evaluation
     if about is None or not data.metrics:
         return []
-    pairs = [("Test data", redact(source["path"])) for source in about.inputs]
+    pairs = [("Chosen by", redact(source["path"])) for source in about.inputs]
     pairs += [("Examples", f"{about.examples:,}"), ("Nonzeros", f"{about.nonzeros:,}")]
     if about.unseen_nonzeros is not None and about.nonzeros:
         pairs.append(("Of features unseen in training", percent(about.unseen_nonzeros / about.nonzeros)))
     if about.held_out:
         pairs.append(("Only what was held out", percent(about.held_out)))
     pairs.append(("Weighted", "yes" if about.weighted else "no"))
-    return [*pairs, ("Best by", metric_title(about.metric))]
+    pairs.append(("Best by", metric_title(about.metric)))
+    test = data.record.test
+    judged = [("Judged by", redact(source["path"])) for source in test.inputs] if test else []
+    return [*pairs, *judged, *([("Examples of it", f"{test.examples:,}")] if test else [])]
 
 
 def version_pairs(data: RunData) -> list[Pair]:

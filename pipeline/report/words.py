@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.metrics import Metric, find_metric
+from pipeline.metrics import TEST, Metric, find_metric, metrics_in
 from pipeline.report.data import RunData, relative_gap
 from pipeline.report.format import count, duration, lambda_hint, metric, metric_title, number, percent
 from transforms.storage import redact
@@ -76,12 +76,30 @@ def _what_is_best(data: RunData) -> str:
     row = data.rows[data.featured]
     uses = f"{count(row['nonzeros'], 'feature')}{_of_all(data, row)}"
     if data.best is None or data.metric is None:
-        return f"No test data have been scored yet. The last model, number {row['index']}, uses {uses}."
+        why = "The last model" if row.get("bic") is None else "The model with the lowest BIC on the training data"
+        lead = "No data have chosen a model" if data.record.test else "No test data have been scored yet"
+        return f"{lead}. {why}, number {row['index']}, uses {uses}.{_on_test_data(data, row)}"
     judged = data.record.evaluation
-    where = "" if judged is None else f" on {count(judged.examples, 'test example')}"
+    where = "" if judged is None else f" on {count(judged.examples, f'{judges(data)} example')}"
     name = metric_title(data.metric)
     lead = "It has" if len(data.rows) == 1 else f"Model {row['index']} is best by {name}{where}: it has"
-    return f"{lead} {name} {metric(row[data.metric])} and uses {uses}."
+    return f"{lead} {name} {metric(row[data.metric])} and uses {uses}.{_on_test_data(data, row)}"
+
+
+def judges(data: RunData) -> str:
+    """What kind of examples the metrics of the path are of, and the best was chosen by."""
+    judged = data.record.evaluation
+    return "held-out" if judged is not None and judged.held_out else "test"
+
+
+def _on_test_data(data: RunData, row: dict[str, Any]) -> str:
+    """The figures of data that judge the model and had no part in choosing it."""
+    test = data.record.test
+    found = [(one, row.get(TEST + one.name)) for one in metrics_in(data.rows, TEST)]
+    if test is None or not found:
+        return ""
+    figures = ", ".join(f"{one.label} {metric(value)}" for one, value in found if value is not None)
+    return f" On {count(test.examples, 'test example')}, which had no part in choosing it: {figures}."
 
 
 def _of_all(data: RunData, row: dict[str, Any]) -> str:
@@ -114,7 +132,9 @@ def tiles(data: RunData) -> list[Tile]:
     features = data.record.dataset.features
     found = []
     if data.metric is not None:
-        found.append(Tile(f"Best test {metric_title(data.metric)}", metric(row[data.metric]), f"model {row['index']}"))
+        label = f"Best {judges(data)} {metric_title(data.metric)}"
+        found.append(Tile(label, metric(row[data.metric]), f"chose model {row['index']}"))
+    found += _test_tile(data, row)
     found += [
         Tile("Nonzeros", f"{row['nonzeros']:,}", f"of {features:,} features" if features else "features with a weight"),
         Tile("Penalty λ", number(row["lambda"]), lambda_hint(row["lambda"], data.lambda_max) or "of this model"),
@@ -123,6 +143,15 @@ def tiles(data: RunData) -> list[Tile]:
         Tile("Time to fit", duration(_fit_seconds(data)), _pace(data)),
     ]
     return found
+
+
+def _test_tile(data: RunData, row: dict[str, Any]) -> list[Tile]:
+    """What test data say of the model, by the metric that it was chosen by."""
+    name = data.metric or data.model.metric
+    value = row.get(TEST + name)
+    if data.record.test is None or value is None:
+        return []
+    return [Tile(f"Test {metric_title(name)}", metric(value), "had no part in choosing")]
 
 
 def _models(data: RunData) -> str:

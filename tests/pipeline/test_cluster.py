@@ -114,7 +114,7 @@ def test_wrong_address_is_told_with_the_reason(address: str, reason: str, reques
 
 @pytest.mark.parametrize("address", ["foo", "tcp://127.0.0.1:{silent}"])
 def test_wrong_address_is_one_line_of_a_command(address: str, silent: int) -> None:
-    words = ["predict", "run", "text", "--output", "p", "--scheduler", address.format(silent=silent)]
+    words = ["fit", "data", "--output", "run", "--scheduler", address.format(silent=silent)]
     done = subprocess.run(
         [sys.executable, "-c", "from pipeline.commands.submit import main; main()", *words],
         capture_output=True,
@@ -123,7 +123,7 @@ def test_wrong_address_is_one_line_of_a_command(address: str, silent: int) -> No
         timeout=100,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("dask-submit: error: ")
+    assert done.stderr.startswith("dask-submit: error: ") and "scheduler" in done.stderr
     assert done.stderr.count("\n") == 1, "nothing of Dask's behind it"
 
 

@@ -207,6 +207,29 @@ def test_skipped_lines_are_told(run: Callable[..., Ran], tmp_path: Path, write: 
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (b"age,income,label\n39,50000,1\n", "It looks like CSV: write lines as '1 3:0.5 7:1'"),
+        (b"1\t0.5\t3\n", "It looks like a table of values without ids"),
+        (b'{"label": 1}\n', "It looks like JSON"),
+        (b"1 | a b\n", "It looks like Vowpal Wabbit's format"),
+        (b"yes 1:1\nno 2:1\n", "Labels are numbers: write 1 for one of the two classes"),
+        (b"1 age:39\n", "Features have numbers: number them"),
+        (b"1 1:1\n2 2:1\n3 3:1\n", "write one class against the rest: awk '{$1 = ($1 == 3)} 1'"),
+        (b"1 1:1\n1 2:1\n", "A model needs examples of both classes"),
+    ],
+)
+def test_what_is_no_libsvm_text_is_told_what_it_looks_like(
+    run: Callable[..., Ran], write: Write, text: bytes, hint: str
+) -> None:
+    write("in.svm", text)
+    ran = run("in.svm", "out", "--quiet", "--workers", "1")
+    assert ran.code == 2
+    (line,) = ran.error_lines
+    assert "in.svm" in line and hint in line
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["missing.svm", "out"], "missing.svm: no such file"),

@@ -62,7 +62,7 @@ def test_a_command_that_dask_submit_gets_later_is_there_too(monkeypatch: pytest.
         (UserError("line 3: not LIBSVM"), 2, "dask dglmnet: error: line 3: not LIBSVM\n"),
         (OSError("disk full"), 1, "dask dglmnet: error: OSError: disk full (more with --log-level debug)\n"),
         (KeyboardInterrupt(), 130, "dask dglmnet: error: interrupted\n"),
-        (click.UsageError("both of them"), 2, "Error: both of them\n"),
+        (click.UsageError("both of them"), 2, "dask dglmnet: error: both of them. See dask dglmnet fail --help\n"),
     ],
 )
 def test_errors_end_it_as_they_end_dask_submit(
@@ -81,10 +81,8 @@ def test_errors_end_it_as_they_end_dask_submit(
 @pytest.mark.parametrize("group", [command, dask_submit])
 def test_a_command_that_is_not_there_is_answered_by_the_nearest(group: CommandGroup) -> None:
     done = CliRunner().invoke(group, ["predikt"])
-    assert (done.exit_code, done.output.splitlines()[-1]) == (
-        2,
-        "Error: No such command 'predikt'. Did you mean 'predict'?",
-    )
+    assert done.exit_code == 2
+    assert "No such command 'predikt'. Did you mean 'predict'?" in done.output.splitlines()[-1]
     assert "There are " in CliRunner().invoke(group, ["xyzzy"]).output
 
 

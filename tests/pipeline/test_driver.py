@@ -373,7 +373,8 @@ def test_folder_that_the_workers_do_not_see_is_refused(
 def test_bad_input_is_the_terminals_own_error(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
     done = submit("fit", f"{dataset}-not", "--output", str(tmp_path / "run"), "--scheduler", cluster.address)
     assert done.returncode == 2
-    assert done.stderr == f"dask-submit: error: {dataset}-not: not a data set: no such folder\n"
+    remedy = "Make one of LIBSVM text with convert-libsvm TEXT FOLDER"
+    assert done.stderr == f"dask-submit: error: {dataset}-not: not a data set: no such folder. {remedy}\n"
     assert "failed: " in status_lines(read_status(RunFolder.of(str(tmp_path / "run"), None)))[0]
 
 

@@ -23,6 +23,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
@@ -385,6 +386,17 @@ def test_each_point_of_a_path_is_the_minimum_at_its_lambda() -> None:
     np.testing.assert_array_equal(path.n_nonzeros_, np.diff(path.coefs_.indptr))
     assert (path.relative_gaps_ <= 1e-8).all()
     assert [row["objective"] for row in path.path_] == path.objectives_.tolist()
+
+
+def test_the_lowest_bic_predicts_until_another_is_chosen() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(300, 20))
+    y = X[:, 0] - X[:, 1] + rng.normal(size=300) > 0
+    path = L1LogisticRegressionPath(path_length=10).fit(X, y)
+    losses = [log_loss(y, path.at(k).predict_proba(X), normalize=False) for k in range(10)]
+    bic = 2 * np.array(losses) + path.n_nonzeros_ * np.log(300)
+    assert path.lambda_index_ == np.argmin(bic) not in (0, 9)
+    np.testing.assert_allclose([row["bic"] for row in path.path_], bic, rtol=1e-5)
 
 
 def test_a_path_predicts_by_the_lambda_chosen() -> None:

@@ -158,6 +158,40 @@ def test_one_label_alone_leaves_areas_undefined(
     assert [types[name] for name in metric_names("binary")] == ["double"] * 4
 
 
+def test_data_of_one_class_move_no_best(client: Client, run: str, write: Write, submit: Submit) -> None:
+    text = write("t.svm", to_text(*make_rows(seed=1)))
+    before = evaluate(run, text, metric="log_loss", client=client)
+    done = submit("evaluate", run, write("one.svm", b"1 1:1\n1 2:1\n"), "--metric", "log_loss", "--choose")
+    assert done.returncode == 0
+    assert f"do not choose one (all examples have one label): the best stays model {before.best}." in done.stdout
+    model = PathModel.load(run)
+    assert model.best() == before.best
+    assert [row["log_loss"] for row in model.path] == [row["log_loss"] for row in before.path]
+    assert model.record.test is not None and model.record.test.examples == 2
+
+
+def test_other_data_than_held_out_ones_judge_and_choose_only_when_asked(
+    client: Client, write: Write, tmp_path: Path, submit: Submit
+) -> None:
+    X, y = make_rows(400)
+    train = write("train.svm", to_text(X, y))
+    dataset = convert_libsvm(train, str(tmp_path / "d"), hold_out=0.3, client=client)
+    run = str(tmp_path / "run")
+    fit_path(dataset, run, path=PathOptions(length=6), client=client)
+    chosen = evaluate(run, train, held_out=True, client=client)
+    other = write("t.svm", to_text(X, -y))  # by these, the best is another
+    done = submit("evaluate", run, other)
+    assert f"(pass --choose to choose by them): the best stays model {chosen.best}." in done.stdout
+    model = PathModel.load(run)
+    assert model.best() == chosen.best
+    assert [row["auprc"] for row in model.path] == [row["auprc"] for row in chosen.path]
+    assert all(row["test_auprc"] is not None for row in model.path)
+    done = submit("evaluate", run, other, "--choose")
+    found = PathModel.load(run).best()
+    assert found != chosen.best
+    assert f"The best is model {found} now; by the evaluation before it was model {chosen.best}." in done.stdout
+
+
 def test_test_data_without_examples_are_refused(client: Client, run: str, write: Write) -> None:
     with pytest.raises(UserError, match="the test data have no examples"):
         evaluate(run, write("t.svm", b"# nothing\n"), client=client)
@@ -171,13 +205,15 @@ def test_an_evaluated_run_is_resumed_and_evaluated_again(client: Client, write: 
     again = fit_path(str(tmp_path / "train"), run, path=PathOptions(length=4), resume=True, client=client)
     assert again.done == 4
     assert evaluate(run, text, client=client).path == first.path
-    # One that was cut off goes on where it was; its λ have no metrics until the next evaluation.
+    # One that was cut off goes on where it was; the new λ have no metrics until the next evaluation.
     about = json.loads((Path(run) / "run.json").read_text())
     (Path(run) / "run.json").write_text(json.dumps(unsealed(about) | {"complete": False}))
     pq.write_table(pq.read_table(Path(run) / "path.parquet").slice(0, 2), Path(run) / "path.parquet")
     assert PathModel.load(run).best() in (0, 1)
     fit_path(str(tmp_path / "train"), run, path=PathOptions(length=4), resume=True, client=client)
-    assert PathModel.load(run).best() is None
+    found = PathModel.load(run)
+    assert found.best() in (0, 1)
+    assert [row["auprc"] is None for row in found.path] == [False, False, True, True]
     times = ("seconds", "line_search_seconds", "rounds")  # a path taken up again costs a sweep more
     for row, old in zip(evaluate(run, text, client=client).path, first.path, strict=True):
         kept = {name: value for name, value in row.items() if name not in times}

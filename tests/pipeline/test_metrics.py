@@ -41,6 +41,7 @@ def original(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Pipeli
         (str(folder / "train.svm"),),
         str(folder / "run"),
         (str(folder / "test.svm"),),
+        choose_by_test=True,
         fit={"path": PathOptions(length=3)},
     )
     run_pipeline(options, client=client, display=SilentDisplay())

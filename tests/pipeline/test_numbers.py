@@ -235,7 +235,7 @@ def test_predictions_are_numbers(client: Client, run: str, tmp_path: Path) -> No
     (tmp_path / "new.svm").write_bytes(to_text(X, y))
     predict(run, str(tmp_path / "new.svm"), str(tmp_path / "p.parquet"), lambda_index=4, client=client)
     table = pq.read_table(tmp_path / "p.parquet")
-    assert table.column_names == ["example", "prediction"]
+    assert table.column_names == ["example", "prediction", "true_label"]
     model = PathModel.load(run)
     np.testing.assert_allclose(table["prediction"].to_numpy(), model.predict(X, 4), rtol=1e-10)
     for wrong in (lambda: model.predict_proba(X, 4), lambda: model.classes):
@@ -278,7 +278,7 @@ def test_the_pipeline_takes_a_data_set_as_it_is(client: Client, dataset: Dataset
     (tmp_path / "test.svm").write_bytes(to_text(*make_numbers(seed=1)))
     fit = {"problem": SQUARED, "path": PathOptions(length=3)}
     options = PipelineOptions(
-        (dataset.url,), str(tmp_path / "run"), (str(tmp_path / "test.svm"),), fit=fit, metric="mae"
+        (dataset.url,), str(tmp_path / "run"), (str(tmp_path / "test.svm"),), fit=fit, metric="mae", choose_by_test=True
     )
     run_pipeline(options, client=client)
     assert PathModel.load(str(tmp_path / "run")).metric == "mae"

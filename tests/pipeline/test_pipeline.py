@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from pipeline import PathOptions, evaluate, fit_path
+from pipeline import PathModel, PathOptions, evaluate, fit_path
+from pipeline.choice import choose_model
 from pipeline.commands.pipeline import pipeline_command
 from pipeline.display import SilentDisplay
 from pipeline.run import DATA
@@ -45,6 +46,7 @@ def options(folder: Path, **changes: Any) -> PipelineOptions:
         train=(str(folder / "train.svm"),),
         output=str(folder / "run"),
         test=(str(folder / "test.svm"),),
+        choose_by_test=True,
         convert={"partitions": 2},
         fit={"path": PathOptions(length=4)},
     )
@@ -79,7 +81,7 @@ def done(original: PipelineOptions, tmp_path: Path) -> PipelineOptions:
 @pytest.fixture(scope="module")
 def held_out(client: Client, tmp_path_factory: pytest.TempPathFactory) -> PipelineOptions:
     """A pipeline that is done, without test data."""
-    chosen = options(tmp_path_factory.mktemp("held out"), test=())
+    chosen = options(tmp_path_factory.mktemp("held out"), test=(), choose_by_test=False)
     assert do(client, chosen) == ALL
     return chosen
 
@@ -128,7 +130,7 @@ def test_the_summary_says_what_the_run_is_worth(original: PipelineOptions) -> No
     text = "\n".join(summary_lines(original.output))
     best = rows(original.output, "path")[about(original.output)["evaluation"]["best"]]
     assert "4 models of 300 examples with 30 features" in text
-    assert "judged by 150 examples of the test data" in text
+    assert "the best was chosen, by 150 examples of the test data" in text
     assert f"which needs {best['nonzeros']} of the 30 features" in text
     assert f"AUPRC {best['auprc']:.4f}" in text
     assert f"relative gap {best['gap'] / best['objective']:.1e}" in text
@@ -214,6 +216,7 @@ def test_without_test_data_a_fifth_is_held_out(
         held_out,
         train=(write("kept.svm", b"".join(line for line, out in zip(lines, outside, strict=True) if not out)),),
         test=(write("held.svm", b"".join(line for line, out in zip(lines, outside, strict=True) if out)),),
+        choose_by_test=True,
         output=str(tmp_path / "by hand"),
     )
     do(client, by_hand)
@@ -223,8 +226,44 @@ def test_without_test_data_a_fifth_is_held_out(
     assert "held out of training (20 %)" in "\n".join(summary_lines(held_out.output))
 
 
+def test_test_data_judge_and_held_out_examples_choose(
+    client: Client, held_out: PipelineOptions, tmp_path: Path
+) -> None:
+    chosen = replace(options(tmp_path), choose_by_test=False)
+    assert do(client, chosen) == ALL
+    found, told = rows(chosen.output, "path"), about(chosen.output)
+    assert [{k: v for k, v in row.items() if not k.startswith("test_")} for row in found] == content(held_out.output)[0]
+    assert (told["evaluation"]["held_out"], told["test"]["examples"]) == (0.2, 150)
+    best = found[told["evaluation"]["best"]]
+    model = PathModel.load(chosen.output)
+    expected = evaluate(held_out_copy(held_out, tmp_path), chosen.test, choose=True, client=client).path
+    assert [row["test_auprc"] for row in found] == [row["auprc"] for row in expected]
+    assert model.best() == best["index"]
+    text = "\n".join(summary_lines(chosen.output))
+    assert f"The best was chosen by {told['evaluation']['examples']} examples that were held out of training" in text
+    assert "Judged by 150 examples of the test data, which chose nothing" in text
+    assert f"test:      AUPRC {best['test_auprc']:.4f}" in text
+    page = Path(chosen.output, "report.html").read_text()
+    assert "On 150 test examples, which had no part in choosing it" in page
+    assert do(client, chosen) == only()
+
+
+def held_out_copy(held_out: PipelineOptions, folder: Path) -> str:
+    shutil.copytree(held_out.output, folder / "copy")
+    return str(folder / "copy")
+
+
+def test_without_held_out_examples_bic_chooses_and_test_data_judge(client: Client, tmp_path: Path) -> None:
+    chosen = replace(options(tmp_path), choose_by_test=False, validation_fraction=0.0)
+    assert do(client, chosen) == ALL
+    model, told = PathModel.load(chosen.output), about(chosen.output)
+    assert ("evaluation" in told, told["dataset"]["examples"], model.best()) == (False, 300, None)
+    assert choose_model(model).why.startswith("the lowest BIC")
+    assert "Judged by 150 examples of the test data" in "\n".join(summary_lines(chosen.output))
+
+
 def test_fraction_0_trains_on_all_and_judges_by_none(client: Client, tmp_path: Path) -> None:
-    chosen = options(tmp_path, test=(), validation_fraction=0.0)
+    chosen = options(tmp_path, test=(), choose_by_test=False, validation_fraction=0.0)
     assert "evaluate" not in do(client, chosen)
     assert about(chosen.output)["dataset"]["examples"] == 300
     assert "not judged" in "\n".join(summary_lines(chosen.output))
@@ -268,8 +307,12 @@ def test_what_cannot_work_is_refused_before_anything_begins(client: Client, tmp_
     wrong = [
         (replace(chosen, train=(str(tmp_path / "trian.svm"),)), r"no such file .* Did you mean .*train\.svm\?"),
         (replace(chosen, test=(str(tmp_path / "nowhere"),)), "nowhere: no such file or folder"),
-        (replace(chosen, validation_fraction=0.1), "--validation-fraction does not go with --test"),
-        (replace(chosen, test=(), validation_fraction=1.0), "--validation-fraction must lie between 0"),
+        (replace(chosen, validation_fraction=0.1), "--choose-by-test does not go with --validation-fraction"),
+        (replace(chosen, test=()), "--choose-by-test needs --test"),
+        (
+            replace(chosen, test=(), choose_by_test=False, validation_fraction=1.0),
+            "--validation-fraction must lie between 0",
+        ),
         (replace(chosen, feature_names=str(tmp_path / "names")), "names: no such file or folder"),
     ]
     for other, message in wrong:
@@ -351,7 +394,17 @@ def test_killed_anywhere_the_same_command_goes_on_and_ends_the_same(
     )
     do(client, chosen)
     run = tmp_path / "killed"
-    words: tuple[str, ...] = ("--train", *chosen.train, "--test", *chosen.test, "--output", str(run), "--workers", "2")
+    words: tuple[str, ...] = (
+        "--train",
+        *chosen.train,
+        "--test",
+        *chosen.test,
+        "--choose-by-test",
+        "--output",
+        str(run),
+        "--workers",
+        "2",
+    )
     words += ("--partitions", "2", "--block-size", "4000", "--path-length", "40", "--path-ratio", "0.8", "--log-json")
 
     process = start(*words)

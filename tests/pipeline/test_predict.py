@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -52,7 +54,7 @@ def test_text_gets_the_margins_of_the_model_in_order(
     monkeypatch.setattr("pipeline.scoring.default_block_size", lambda *_: 200)  # many blocks, finished in any order
     X, y = make_rows(300, seed=1)
     model = PathModel.load(run)
-    done = predict(run, write("t.svm", to_text(X, y)), str(tmp_path / "p.parquet"), client=client)
+    done = predict(run, write("t.svm", to_text(X, y)), str(tmp_path / "p.parquet"), lambda_index=-1, client=client)
     np.testing.assert_allclose(margins_of(tmp_path / "p.parquet"), model.decision_function(X, -1), atol=1e-12)
     assert (done.lambda_index, done.tally.examples, done.tally.nonzeros) == (3, 300, X.nnz)
     assert [f.name for f in tmp_path.iterdir() if "p.parquet" in f.name] == ["p.parquet"]
@@ -88,7 +90,7 @@ def test_compressed_files_count_as_their_text(
 ) -> None:
     monkeypatch.setattr("pipeline.scoring.PIECE", 1000)
     X, y = make_rows(seed=1)
-    predict(run, write(f"t.svm{suffix}", compress(to_text(X, y))), str(tmp_path / "p"), client=client)
+    predict(run, write(f"t.svm{suffix}", compress(to_text(X, y))), str(tmp_path / "p"), lambda_index=-1, client=client)
     np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(run).decision_function(X, -1), atol=1e-12)
 
 
@@ -99,7 +101,7 @@ def test_a_data_set_gets_the_margins_of_its_text(
     X, y = make_rows(seed=1)
     X.data = np.ones_like(X.data) if ones else X.data
     convert_libsvm(write("t.svm", to_text(X, y)), str(tmp_path / "d"), partitions=3, client=client)
-    predict(run, str(tmp_path / "d"), str(tmp_path / "p"), client=client)
+    predict(run, str(tmp_path / "d"), str(tmp_path / "p"), lambda_index=-1, client=client)
     np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(run).decision_function(X, -1), atol=1e-12)
 
 
@@ -107,7 +109,7 @@ def test_inputs_follow_each_other_as_given(client: Client, run: str, write: Writ
     X, y = make_rows(90, seed=1)
     first, last = write("z.svm", to_text(X[:30], y[:30])), write("a.svm", to_text(X[60:], y[60:]))
     convert_libsvm(write("m.svm", to_text(X[30:60], y[30:60])), str(tmp_path / "m"), client=client)
-    predict(run, [first, str(tmp_path / "m"), last], str(tmp_path / "p"), client=client)
+    predict(run, [first, str(tmp_path / "m"), last], str(tmp_path / "p"), lambda_index=-1, client=client)
     np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(run).decision_function(X, -1), atol=1e-12)
 
 
@@ -119,7 +121,7 @@ def test_unseen_features_are_ignored_and_counted(client: Client, run: str, write
         if name == "dataset":
             convert_libsvm(url, str(tmp_path / "d"), client=client)
             url = str(tmp_path / "d")
-        done = predict(run, url, str(tmp_path / name), client=client)
+        done = predict(run, url, str(tmp_path / name), lambda_index=-1, client=client)
         np.testing.assert_allclose(
             margins_of(tmp_path / name), PathModel.load(run).decision_function(X, -1), atol=1e-12
         )
@@ -138,7 +140,7 @@ def test_unseen_features_are_not_counted_without_the_training_data(
         (tmp_path / "train").rename(tmp_path / "moved")
     if why == "other data":
         from_arrays(X, y, str(tmp_path / "train"))
-    done = predict(url, write("t.svm", to_text(X, y)), str(tmp_path / "p"), client=client)
+    done = predict(url, write("t.svm", to_text(X, y)), str(tmp_path / "p"), lambda_index=-1, client=client)
     assert (done.tally.unseen, done.tally.examples) == (None, 50)
     np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(url).decision_function(X, -1), atol=1e-12)
 
@@ -150,7 +152,13 @@ def test_ids_that_lie_far_apart_find_their_weights(client: Client, write: Write,
     text = ("\n".join(lines) + "\n").encode()
     url = fit_text(client, tmp_path, text)
     model = PathModel.load(url)
-    predict(url, write("t.svm", text + b"1 33:1 4611686018427387904:5\n"), str(tmp_path / "p"), client=client)
+    predict(
+        url,
+        write("t.svm", text + b"1 33:1 4611686018427387904:5\n"),
+        str(tmp_path / "p"),
+        lambda_index=-1,
+        client=client,
+    )
     beta = dict(zip(*(part.tolist() for part in model.coefficients(-1)), strict=True))
     intercept = model.intercept(-1)
     expected = [
@@ -194,7 +202,7 @@ def test_empty_input_gives_an_empty_table(client: Client, run: str, write: Write
 def test_zero_based_text_is_read_as_training_was(client: Client, write: Write, tmp_path: Path) -> None:
     X, y = make_rows()
     url = fit_text(client, tmp_path, to_text(X, y, base=0), zero_based=True)
-    predict(url, write("t.svm", to_text(X, y, base=0)), str(tmp_path / "p"), client=client)
+    predict(url, write("t.svm", to_text(X, y, base=0)), str(tmp_path / "p"), lambda_index=-1, client=client)
     np.testing.assert_allclose(margins_of(tmp_path / "p"), PathModel.load(url).decision_function(X, -1), atol=1e-12)
 
 
@@ -220,7 +228,7 @@ def test_a_bad_line_is_named_and_nothing_is_written(
 
 
 def test_an_output_is_replaced_only_if_told(client: Client, run: str, write: Write, tmp_path: Path) -> None:
-    text, out = write("t.svm", to_text(*make_rows(10))), str(tmp_path / "p")
+    text, out = write("t.csv", to_text(*make_rows(10))), str(tmp_path / "p")
     predict(run, text, out, client=client)
     before = Path(out).read_bytes()
     with pytest.raises(OutputExists, match="replace it with --overwrite"):
@@ -238,11 +246,11 @@ def test_an_output_is_replaced_only_if_told(client: Client, run: str, write: Wri
 
 def test_an_input_is_no_output_by_any_name(client: Client, run: str, write: Write, tmp_path: Path) -> None:
     """It used to be replaced by the predictions."""
-    text = Path(write("t.svm", to_text(*make_rows(10))))
+    text = Path(write("t.csv", to_text(*make_rows(10))))
     before = text.read_bytes()
     (tmp_path / "folder").mkdir()
     (tmp_path / "linked").symlink_to(text.parent)
-    for name in ("folder/../t.svm", "linked/t.svm", "./t.svm"):
+    for name in ("folder/../t.csv", "linked/t.csv", "./t.csv"):
         out = f"{text.parent}/{name}" if name.startswith(".") else f"{tmp_path}/{name}"
         with pytest.raises(UserError, match="the output is one of the inputs"):
             predict(run, str(text), out, overwrite=True, client=client)
@@ -251,8 +259,8 @@ def test_an_input_is_no_output_by_any_name(client: Client, run: str, write: Writ
 
 def test_nothing_but_predictions_is_replaced(client: Client, run: str, write: Write, tmp_path: Path) -> None:
     text = write("t.svm", to_text(*make_rows(10)))
-    (tmp_path / "notes.txt").write_text("precious")
-    for out in (tmp_path / "notes.txt", Path(run) / "path.parquet"):
+    precious = [write(name, b"precious") for name in ("notes.csv", "notes.csv.gz", "notes.jsonl", "notes")]
+    for out in (*map(Path, precious), Path(run) / "path.parquet"):
         before = out.read_bytes()
         with pytest.raises(OutputExists, match="holds no predictions"):
             predict(run, text, str(out), overwrite=True, client=client)
@@ -267,11 +275,91 @@ def test_the_best_of_an_evaluation_is_taken(client: Client, write: Write, tmp_pa
     assert predict(url, text, str(tmp_path / "p"), client=client).lambda_index == best
 
 
+def test_without_an_evaluation_the_lowest_bic_is_taken_and_told(
+    submit: Submit, client: Client, write: Write, tmp_path: Path
+) -> None:
+    X, y = make_rows(400)
+    url = fit_text(client, tmp_path, to_text(X, y), length=10)
+    rows, model = pq.read_table(f"{url}/path.parquet").to_pylist(), PathModel.load(url)
+    for k, row in enumerate(rows):
+        loss = np.logaddexp(0, -y * model.decision_function(X, k)).sum()
+        assert row["bic"] == pytest.approx(2 * loss + row["nonzeros"] * np.log(400))
+    best = int(np.argmin([row["bic"] for row in rows]))
+    assert 0 < best < 9
+    done = submit("predict", url, write("t.svm", to_text(X, y)), "--output", str(tmp_path / "p.csv"))
+    assert f"Predicted by model {best} (λ = {rows[best]['lambda']:.5g}): the lowest BIC on the training" in done.stdout
+
+
+def test_a_run_that_tells_no_bic_must_be_told_which_model(client: Client, write: Write, tmp_path: Path) -> None:
+    url = fit_text(client, tmp_path, to_text(*make_rows()))
+    earlier = pq.read_table(f"{url}/path.parquet").drop_columns(["bic"])
+    pq.write_table(earlier, f"{url}/path.parquet")
+    text = write("t.svm", to_text(*make_rows(seed=1)))
+    with pytest.raises(UserError, match=r"dask-submit evaluate, or choose one with --lambda-index K"):
+        predict(url, text, str(tmp_path / "p.csv"), client=client)
+    assert predict(url, text, str(tmp_path / "p.csv"), lambda_index=2, client=client).lambda_index == 2
+
+
+def table_of(path: Path) -> pa.Table:
+    """A file of predictions, of whatever kind."""
+    if path.suffix == ".parquet":
+        return pq.read_table(path)
+    return pa_json.read_json(path) if path.suffix == ".jsonl" else pa_csv.read_csv(path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".jsonl"])
+def test_every_kind_of_file_says_the_same(
+    client: Client, run: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr("pipeline.scoring.default_block_size", lambda *_: 200)
+    text = write("t.svm", to_text(*make_rows(seed=1)) + b"0 1:1\n")
+    for name in (f"p{suffix}", "p.parquet"):
+        predict(run, text, str(tmp_path / name), client=client)
+        predict(run, text, str(tmp_path / name), overwrite=True, client=client)
+    found, expected = table_of(tmp_path / f"p{suffix}"), pq.read_table(tmp_path / "p.parquet")
+    assert found.column_names == expected.column_names
+    for one, other in zip(found.columns, expected.columns, strict=True):
+        assert one.cast(other.type).to_pylist() == other.to_pylist()
+
+
+def test_labels_are_those_of_training(client: Client, write: Write, tmp_path: Path) -> None:
+    X, y = make_rows()
+    names = np.where(y > 0, 3, 7)  # and 3 is +1
+    url = fit_text(client, tmp_path, to_text(X, names), positive=3.0)
+    text = write("t.svm", to_text(X, np.r_[names[:-2], 0, 5]))  # the last two are not known
+    predict(url, text, str(tmp_path / "p.parquet"), lambda_index=-1, client=client)
+    table = pq.read_table(tmp_path / "p.parquet")
+    np.testing.assert_array_equal(table["label"].to_numpy(), PathModel.load(url).predict(X, -1))
+    assert table["true_label"].to_pylist() == [*names[:-2].tolist(), None, None]
+
+
+def test_earlier_columns_come_first_as_they_were(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    predict(run, write("t.svm", b"1 1:1\n"), str(tmp_path / "p.parquet"), client=client)
+    schema = pq.read_schema(tmp_path / "p.parquet")
+    assert schema.names[:3] == ["example", "margin", "probability"]
+    assert [str(schema.field(k).type) for k in range(3)] == ["int64", "double", "double"]
+
+
+def test_standard_output_takes_csv_and_nothing_else(submit: Submit, run: str, write: Write, tmp_path: Path) -> None:
+    text = write("t.svm", to_text(*make_rows(20, seed=1)))
+    submit("predict", run, text, "--output", str(tmp_path / "p.csv"))
+    done = submit("predict", run, text, "--output", "-")
+    assert (done.returncode, done.stdout) == (0, (tmp_path / "p.csv").read_text())
+    assert "Predicted by model" in done.stderr
+
+
+def test_an_unknown_suffix_is_refused_before_any_work(submit: Submit, tmp_path: Path) -> None:
+    done = submit("predict", "no-run", "no-input", "--output", str(tmp_path / "p.xlsx"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("written as .csv.gz, .csv, .jsonl or .parquet: choose one of these names\n")
+
+
 def test_the_command_predicts_and_says_what_it_did(submit: Submit, run: str, write: Write, tmp_path: Path) -> None:
     text = write("t.svm", to_text(*make_rows(40, seed=1)) + b"1 777:1\n")
     done = submit("predict", run, text, "--output", str(tmp_path / "p"), "--lambda-index", "1")
     assert done.returncode == 0, done.stderr
-    assert f"41 examples in {tmp_path / 'p'}, by model 1 (λ = " in done.stdout
+    assert f"41 examples in {tmp_path / 'p'}: " in done.stdout
+    assert "Predicted by model 1 (λ = " in done.stdout
     assert "1 of " in done.stdout
     assert margins_of(tmp_path / "p").size == 41
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from transforms import from_arrays
+from transforms import __version__, from_arrays
 
 Submit = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -42,6 +42,30 @@ def test_help_shows_examples(submit: Submit) -> None:
     assert done.returncode == 0
     assert "dask-submit fit data/train --output runs/first" in done.stdout
     assert "--residency" in done.stdout
+
+
+@pytest.mark.parametrize("main", ["submit", "convert"])
+def test_both_commands_tell_their_version(main: str) -> None:
+    program = f"from pipeline.commands.{main} import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"dglmnet {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fit", "--tool", "1"], "No such option"),
+        (["fit"], "Missing argument 'DATASET'"),
+        (["fit", "d", "--output", "r", "--path-length", "0"], "Invalid value for '--path-length'"),
+        (["fti"], "No such command 'fti'. Did you mean 'fit'?"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(submit: Submit, words: list[str], told: str) -> None:
+    done = submit(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dask-submit: error: ") and told in line
+    assert line.endswith(f"See dask-submit {'fit ' if words[0] == 'fit' else ''}--help")
 
 
 def test_fit_prints_a_line_a_round_and_a_table(dataset: str, tmp_path: Path) -> None:
@@ -165,7 +189,8 @@ def test_bad_use_is_told_and_exits_with_2(
 def test_missing_and_damaged_data_sets_are_named(submit: Submit, dataset: str, tmp_path: Path) -> None:
     done = submit("fit", str(tmp_path / "nowhere"), "--output", str(tmp_path / "run"))
     assert done.returncode == 2
-    assert done.stderr == f"dask-submit: error: {tmp_path / 'nowhere'}: not a data set: no such folder\n"
+    remedy = "Make one of LIBSVM text with convert-libsvm TEXT FOLDER"
+    assert done.stderr == f"dask-submit: error: {tmp_path / 'nowhere'}: not a data set: no such folder. {remedy}\n"
     copy = tmp_path / "copy"
     copy.mkdir()
     for file in Path(dataset).iterdir():
@@ -177,3 +202,18 @@ def test_missing_and_damaged_data_sets_are_named(submit: Submit, dataset: str, t
     assert done.stderr.count("\n") == 1
     assert f"{part}: this part is damaged" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_all_commands_read_standard_input(tmp_path: Path) -> None:
+    text = "".join(f"{1 if k % 3 else -1} {k % 7 + 1}:1 {k % 3 + 8}:0.5\n" for k in range(300))
+
+    def piped(*words: str) -> str:
+        program = [sys.executable, "-c", "from pipeline.commands.submit import main; main()", *words]
+        done = subprocess.run(program, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run = str(tmp_path / "run")
+    assert "that were held out of training (20 %)" in piped("pipeline", "--train", "-", "--output", run)
+    assert "300 test examples" in piped("evaluate", run, "-")
+    assert piped("predict", run, "/dev/stdin", "--output", "-", "--quiet").count("\n") == 301

@@ -87,7 +87,18 @@ def test_every_command_does_what_it_does_on_a_disk(place: Place, disk: Disk) -> 
 
 def test_a_pipeline_is_done_once(place: Place, disk: Disk, capsys: pytest.CaptureFixture[str]) -> None:
     train, test = place.write("train.svm", TRAIN), place.write("test.svm", TEST)
-    words = ("pipeline", "--train", train, "--test", test, "--output", f"{place.url}/run", *SHAPE, *PATH)
+    words = (
+        "pipeline",
+        "--train",
+        train,
+        "--test",
+        test,
+        "--choose-by-test",
+        "--output",
+        f"{place.url}/run",
+        *SHAPE,
+        *PATH,
+    )
     call(place, *words, "--workers", "2")
     before = place.files("run")
     assert_same_run(before, disk.files("run"))

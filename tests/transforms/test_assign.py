@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reference import MAX_ID
-from transforms.assign import STRATEGIES, assign_buckets, bucket_count, buckets_of
+from transforms.assign import assign_buckets, bucket_count, buckets_of
+from transforms.strategies import STRATEGIES
 
 
 @given(st.lists(st.integers(0, MAX_ID), min_size=1), st.sampled_from(STRATEGIES), st.integers(1, 3000))

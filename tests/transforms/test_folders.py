@@ -96,7 +96,7 @@ def test_a_conversion_passes_over_what_is_no_file(client: Client, folder: Path, 
 
 def test_a_folder_of_hidden_files_says_so(tmp_path: Path, client: Client) -> None:
     (tmp_path / "in").mkdir()
-    with pytest.raises(UserError, match="nothing matches: the folder is empty"):
+    with pytest.raises(UserError, match="the folder is empty: pass files of LIBSVM text"):
         found(tmp_path / "in")
     (tmp_path / "in" / "_SUCCESS").touch()
     with pytest.raises(UserError, match=r"names that start with _ or \. are passed over: _SUCCESS"):

@@ -325,7 +325,7 @@ def test_a_file_whose_name_looks_like_a_glob(write: Write) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("missing.svm", "no such file"), ("*.nothing", "nothing matches"), ("empty", "nothing matches")],
+    [("missing.svm", "no such file"), ("*.nothing", "nothing matches"), ("empty", "the folder is empty")],
 )
 def test_what_is_not_there_is_named(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "empty").mkdir()

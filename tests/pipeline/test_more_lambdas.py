@@ -1,0 +1,137 @@
+"""A run that is done gets more λ: what is there stays, bit for bit, and what is new is in its place and judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+from pipeline import PathModel, PathOptions, Watcher, evaluate, fit_path
+from solver import DefaultOptions, Solution
+from tests.pipeline.runs import fit_text, make_rows, to_text
+from transforms import open_dataset
+
+Submit = Callable[..., subprocess.CompletedProcess[str]]
+STRICT = DefaultOptions(gap=1e-8)
+
+
+@pytest.fixture
+def data(client: Client, tmp_path: Path) -> str:
+    fit_text(client, tmp_path, to_text(*make_rows()), length=1)
+    return str(tmp_path / "train")
+
+
+def rows_of(run: Path, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(run / f"{name}.parquet").to_pylist()
+    return rows
+
+
+def by_lambda(run: Path) -> dict[float, Any]:
+    """Of each λ: its row, coefficients and rounds, without their numbers."""
+    path, weights, trace = (rows_of(run, name) for name in ("path", "coefficients", "trace"))
+    return {
+        row["lambda"]: (
+            row | {"index": 0},
+            [(one["feature"], one["weight"]) for one in weights if one["lambda_index"] == k],
+            [one | {"lambda_index": 0} for one in trace if one["lambda_index"] == k],
+        )
+        for k, row in enumerate(path)
+    }
+
+
+class CutAt(Watcher):
+    """Ends the run after so many solutions, as a crash would."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def solution(self, solution: Solution) -> None:
+        self._left -= 1
+        if not self._left:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("cut", [None, 1, 3])
+def test_further_lambdas_take_their_places_and_the_rest_stays(
+    client: Client, data: str, tmp_path: Path, cut: int | None
+) -> None:
+    run, how = tmp_path / "more", {"options": STRICT, "client": client}
+    fit_path(data, str(run), path=PathOptions(length=3), **how)
+    before = by_lambda(run)
+    largest = json.loads((run / "run.json").read_text())["lambda_max"]
+    extra = (0.9 * largest, 0.3 * largest)
+    asked = PathOptions(length=5, extra=extra)
+    if cut:
+        with pytest.raises(KeyboardInterrupt):
+            fit_path(data, str(run), path=asked, resume=True, watcher=CutAt(cut), **how)
+        assert len(PathModel.load(str(run))) == 3 + cut
+    fit_path(data, str(run), path=asked, resume=True, **how)
+    fit_path(data, str(tmp_path / "whole"), path=asked, **how)
+    after, whole = by_lambda(run), by_lambda(tmp_path / "whole")
+    assert list(after) == list(whole)
+    assert all(after[lam] == kept for lam, kept in before.items())
+    for lam, (row, _, rounds) in after.items():
+        assert len(rounds) == row["rounds"]
+        assert row["objective"] == pytest.approx(whole[lam][0]["objective"], rel=1e-7)
+        assert row["bic"] == pytest.approx(whole[lam][0]["bic"], rel=1e-5)
+    about = json.loads((run / "run.json").read_text())
+    assert (about["complete"], about["lambdas"]) == (True, list(after))
+    assert not (run / "state.parquet").exists()
+
+
+def test_nothing_is_done_where_no_lambda_is_missing(client: Client, data: str, tmp_path: Path) -> None:
+    run = str(tmp_path / "more")
+    fit_path(data, run, path=PathOptions(length=5), client=client)
+    before = {file.name: file.read_bytes() for file in Path(run).iterdir()}
+    for asked in (PathOptions(length=2), PathOptions(lambdas=tuple(PathModel.load(run).lambdas[1:3].tolist()))):
+        assert fit_path(data, run, path=asked, resume=True, client=client).done == 5
+    assert {file.name: file.read_bytes() for file in Path(run).iterdir()} == before
+
+
+def test_fit_judges_the_new_models_by_the_data_of_the_evaluation(
+    submit: Submit, client: Client, data: str, tmp_path: Path
+) -> None:
+    run = str(tmp_path / "more")
+    (tmp_path / "test.svm").write_bytes(to_text(*make_rows(seed=1)))
+    words = ("fit", data, "--output", run, "--resume", "--quiet", "--workers", "1")
+    assert submit(*words, "--path-length", "3").returncode == 0
+    first = evaluate(run, str(tmp_path / "test.svm"), metric="log_loss", client=client).path
+    assert submit(*words, "--path-length", "6").returncode == 0
+    model = PathModel.load(run)
+    assert [row["log_loss"] for row in model.path[:3]] == pytest.approx([row["log_loss"] for row in first])
+    assert None not in [row["log_loss"] for row in model.path]
+    assert model.record.evaluation is not None
+    assert model.record.evaluation.best == model.best() == np.argmin([row["log_loss"] for row in model.path])
+
+
+def test_models_that_cannot_be_judged_again_are_told(submit: Submit, client: Client, data: str, tmp_path: Path) -> None:
+    run, test = str(tmp_path / "more"), tmp_path / "test.svm"
+    test.write_bytes(to_text(*make_rows(seed=1)))
+    words = ("fit", data, "--output", run, "--resume", "--workers", "1")
+    assert submit(*words, "--path-length", "3").returncode == 0
+    best = evaluate(run, str(test), client=client).best
+    test.write_bytes(to_text(*make_rows(seed=2)))
+    done = submit(*words, "--path-length", "4")
+    assert done.returncode == 0
+    assert "changed since the evaluation): judge them with dask-submit evaluate" in done.stderr
+    assert PathModel.load(run).best() == best
+
+
+def test_a_pipeline_is_continued_with_more_lambdas(submit: Submit, tmp_path: Path) -> None:
+    (tmp_path / "train.svm").write_bytes(to_text(*make_rows(300)))
+    words = ("pipeline", "--train", str(tmp_path / "train.svm"), "--output", str(tmp_path / "run"), "--workers", "1")
+    assert submit(*words, "--path-length", "3").returncode == 0
+    done = submit(*words, "--path-length", "4", "--extra-lambdas", "1.5")
+    assert done.returncode == 0, done.stderr
+    assert "convert: up to date" in done.stderr
+    model = PathModel.load(str(tmp_path / "run"))
+    assert len(model) == 5
+    assert None not in [row["log_loss"] for row in model.path]
+    assert open_dataset(str(tmp_path / "run" / "data")).n == model.record.dataset.examples
