@@ -29,6 +29,7 @@ from pipeline.stages import PipelineOptions, run_pipeline
 from solver import SolverOptions
 from tests.pipeline.hand_made import HandMade, soon, two_workers
 from tests.pipeline.runs import driver_of, make_rows, to_text
+from transforms import liveness
 
 pytestmark = pytest.mark.timeout(180)  # a hang is what these tests guard against
 LONG = SolverOptions.paper(tol=1e-13, max_rounds=2000)
@@ -161,6 +162,21 @@ def test_driver_that_nobody_follows_is_moved_from_a_stopped_worker(
     assert pq.read_table(run / "path.parquet")["index"].to_pylist() == list(range(12))
     assert not (run / "claim.json").exists()
     soon(lambda: not watched(cluster))
+
+
+def test_driver_whose_scheduler_is_stopped_for_a_while_goes_on(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
+    cluster.client.run(lambda: setattr(liveness, "SCHEDULER_SECONDS", 1.0))
+    run = tmp_path / "run"
+    start(cluster, fit_of(dataset, run, 12), run)
+    soon((run / "path.parquet").exists)
+    cluster.processes["scheduler"].send_signal(signal.SIGSTOP)
+    try:
+        soon(lambda: driver_of(run).state == CUT_OFF)
+    finally:
+        cluster.processes["scheduler"].send_signal(signal.SIGCONT)
+    soon(lambda: driver_of(run).state == "finished")
+    assert driver_of(run).starts == 2
+    assert pq.read_table(run / "path.parquet")["index"].to_pylist() == list(range(12))
 
 
 def test_scheduler_that_takes_no_plugin_is_told_of_and_drivers_run_there(
