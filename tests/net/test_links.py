@@ -162,10 +162,15 @@ def test_long_cut_is_a_lost_worker_that_is_used_again_when_it_is_back(cluster: C
 
 def test_detached_driver_behind_a_cut_link_goes_on_at_another_worker(cluster: Cluster) -> None:
     run = cluster.folder / "detached"
+    for host in "ab":  # so that it takes some time
+        cluster.network.shape(host, "1mbit")
     cluster.end(cluster.start("submit", *fit_words(cluster.folder, "detached", "paper"), "--detach"))
     soon(begun(cluster, "detached"))
     host = str(driver_of(run).worker).split()[0]
     cluster.network.cut(host)
+    assert not driver_of(run).over, "it was in the middle"
+    for each in "ab":
+        cluster.network.shape(each, FAST)
     soon(lambda: driver_of(run).starts == 2)
     cluster.network.mend(host)
     soon(lambda: driver_of(run).over)
