@@ -1,7 +1,7 @@
 """Follow a driver on the cluster from a terminal: replay its events until it is over, and never wait for a dead one.
 
 Dask starts a driver again whose worker is gone. One whose worker is stopped, or cut off, stays with it: whoever follows
-it has it moved to another worker.
+it has it moved to another worker (driver/moving.py).
 """
 
 from __future__ import annotations
@@ -17,16 +17,9 @@ from distributed import Client, Future
 
 from pipeline.display import Display
 from pipeline.driver.events import Message, Replay, topic
+from pipeline.driver.moving import SILENCE_SECONDS, move_driver
 from pipeline.driver.record import CUT_OFF, DriverRecord, RunFolder
-from pipeline.driver.submission import (
-    SILENCE_SECONDS,
-    Standing,
-    ask_summary,
-    give_up,
-    kept_events,
-    move_driver,
-    standing,
-)
+from pipeline.driver.submission import Standing, ask_summary, give_up, kept_events, standing
 from pipeline.driver.task import Outcome
 from transforms.errors import ClusterLost
 from transforms.liveness import NOWHERE_SECONDS, UNREACHABLE

@@ -30,6 +30,7 @@ from transforms.storage import (
 SUBMITTED, RUNNING = "submitted", "running"
 FINISHED, FAILED, CANCELLED, CUT_OFF = "finished", "failed", "cancelled", "cut off"
 ENDED = (FINISHED, FAILED, CANCELLED, CUT_OFF)
+NAMES = "dglmnet-driver-"  # with which published names and keys of drivers begin
 MOST_STARTS = 4  # as often as Dask itself, by default, tries a task whose workers die
 
 
@@ -140,7 +141,7 @@ class RunFolder:
     @property
     def name(self) -> str:
         """Under which the driver of this run is published on the scheduler."""
-        return f"dglmnet-driver-{hashlib.sha256(self.shown.encode()).hexdigest()[:16]}"
+        return f"{NAMES}{hashlib.sha256(self.shown.encode()).hexdigest()[:16]}"
 
     @property
     def local(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.cluster import open_scheduler
 from pipeline.display import relative_gap
+from pipeline.driver.moving import SILENCE_SECONDS
 from pipeline.driver.record import (
     CUT_OFF,
     FINISHED,
@@ -17,7 +18,7 @@ from pipeline.driver.record import (
     RunFolder,
     is_trusted,
 )
-from pipeline.driver.submission import SILENCE_SECONDS, ask_summary, standing
+from pipeline.driver.submission import ask_summary, standing
 from pipeline.run import read_path
 from pipeline.run_record import read_run_record
 from pipeline.stored import CLAIM, PATH, RUN_JSON
@@ -106,7 +107,7 @@ def _from_driver(folder: RunFolder, record: DriverRecord, scheduler: str, tls: T
                 return _ended_unseen(folder, record)
             if found.silent > SILENCE_SECONDS:
                 silence = f"{found.worker} has not been heard of for {found.silent:.0f} s"
-                return {"state": CUT_OFF, "message": f"{silence}: attach, and it goes on at another worker"}
+                return {"state": CUT_OFF, "message": f"{silence}: it goes on at another worker when one answers"}
             if found.waits and record.starts:
                 return {"state": record.state, "message": "lost with its worker: it goes on when there is one for it"}
             return {"state": record.state} | _now(client, record.key, found.worker)

@@ -6,7 +6,6 @@ goes, and a second driver of the same run out.
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 
 from distributed import Client, Future
 
+from pipeline.driver.moving import ANSWER_SECONDS, SCHEDULER_SECONDS, watch_drivers
 from pipeline.driver.record import (
     CANCELLED,
     CUT_OFF,
@@ -29,12 +29,9 @@ from pipeline.driver.record import (
 from pipeline.driver.task import LIMIT_SECONDS, Job, cancel_driver, drive, driver_summary, published, unpublish
 from transforms import OutputExists, UserError
 from transforms.errors import ClusterLost
-from transforms.liveness import ask_workers, scheduler_answers
+from transforms.liveness import scheduler_answers
 from transforms.storage import redact
 
-SCHEDULER_SECONDS = 5.0  # for one question to the scheduler
-ANSWER_SECONDS = 3.0  # for one question to the driver's worker
-SILENCE_SECONDS = 20.0  # a worker that has not been heard of for so long is lost
 LOCK_SECONDS = 5.0  # a submission takes a fraction of it
 PRIORITY = 100  # before the tasks that wait already: a driver takes no thread of its worker
 AT_WORK = ("processing", "queued", "waiting", "no-worker")
@@ -95,6 +92,7 @@ def submit_driver(
     _lock(client, folder, record.key)
     try:
         check()
+        watch_drivers(client)
         return record, _submit(client, job, folder, record)
     except BaseException:
         with suppress(ClusterLost):
@@ -145,24 +143,6 @@ def _is_at_work(client: Client, key: str) -> bool:
     with scheduler_answers(client):
         found = standing(client, key)
     return found is not None and found.at_work
-
-
-def move_driver(client: Client, key: str, worker: str) -> bool:
-    """Have a driver started again elsewhere if its worker does not answer. False: there is no other that does."""
-    answers, _ = ask_workers(client, os.getpid, patience=ANSWER_SECONDS)
-    others = [address for address in answers if address != worker]
-    if worker in answers or not others:
-        return worker in answers
-
-    def reschedule(dask_scheduler: Any) -> None:
-        task = dask_scheduler.tasks.get(key)
-        if task is None or task.processing_on is None or task.processing_on.address != worker:
-            return  # it has moved, or ended, meanwhile
-        task.worker_restrictions, task.loose_restrictions = set(others), True
-        dask_scheduler.stream_handlers["reschedule"](key=key, worker=worker, stimulus_id="dglmnet-move-driver")
-
-    client.run_on_scheduler(reschedule, callback_timeout=SCHEDULER_SECONDS)
-    return True
 
 
 def find_future(client: Client, folder: RunFolder, record: DriverRecord) -> Future | None:

@@ -4,9 +4,10 @@ It secedes from its worker's threads, so that blocks of the same worker go on, t
 (driver/events.py), keeps driver.json (driver/record.py), and ends when it is asked to. A thread cannot be killed, so it
 looks whether it is still wanted at each event, and then unwinds as by Ctrl-C: what is done is kept, the rest released.
 
-Dask runs the task again when its worker is lost; a worker that closes hands it back (Reschedule). Each start counts in
-driver.json, resumes what the one before it stored, and takes over its claims. A start that was lost only seemingly (its
-worker was stopped, or cut off) finds a later one there: it may write no more, neither the run nor driver.json.
+Dask runs the task again when its worker is lost; a worker that closes, or was cut off from the scheduler, hands it back
+(Reschedule). Each start counts in driver.json, resumes what the one before it stored, and takes over its claims. A
+start that was lost only seemingly (its worker was stopped, or cut off) finds a later one there: it may write no more,
+neither the run nor driver.json.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class _Driver:
         self.key = str(self._worker.get_current_task())
         self.where = f"{self._worker.name} at {self._worker.address}"
         self.cancelled = threading.Event()
+        self.adrift = False  # the scheduler does not answer it; if that comes back, the driver is started again
         self.display = EventDisplay(lambda event: self._worker.log_event(topic(self.key), event), self._check)
 
     @property
@@ -176,8 +178,8 @@ def drive(job: Job, folder: RunFolder) -> Outcome:
     finally:
         if _AT_WORK.get(driver.key) is driver:
             del _AT_WORK[driver.key]
-    if outcome.state == CUT_OFF and driver.closing:
-        raise Reschedule  # for another worker
+    if outcome.state == CUT_OFF and (driver.closing or driver.adrift):
+        raise Reschedule  # for another worker, or for this one when its scheduler answers again
     return outcome
 
 
@@ -208,11 +210,13 @@ def _do(job: Job, driver: _Driver, record: DriverRecord) -> Outcome:
     except Unwanted as reason:
         return Outcome(reason.state, f"{reason}. {record.again}")
     except SchedulerLost as error:
+        driver.adrift = True
         return Outcome(CUT_OFF, f"{error.what}. {record.again}")
     except Exception:
         # When a client loses its scheduler, Dask cancels its calls, and they raise whatever they happen to raise.
         if driver.client.status == "running":
             raise
+        driver.adrift = True
         return Outcome(CUT_OFF, f"the scheduler was lost. {record.again}", trace=traceback.format_exc())
     return Outcome(FINISHED)
 
@@ -238,10 +242,10 @@ def _close(driver: _Driver, outcome: Outcome) -> None:
             return
         if record is not None:
             folder.write(record.end(outcome.state, outcome.message, usage=outcome.usage))
-        if driver.closing:
-            return  # the task is another worker's now
+        if driver.closing or driver.adrift:
+            return  # the task is another start's now
         found = published(client, folder)
-        if getattr(found, "key", found) == driver.key:
+        if getattr(found, "key", found) == driver.key and not driver.is_earlier(driver.read()):
             unpublish(client, folder)
     except Exception as error:  # the outcome is worth more than the note about it; whoever follows still gets it
         logger.warning("cannot note in %s how the run ended: %s", folder.shown, type(error).__name__)

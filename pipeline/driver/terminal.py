@@ -19,9 +19,10 @@ from distributed import Client, Future
 from pipeline.commands.shared import OUTPUT, Interrupted, Terminated
 from pipeline.display import SilentDisplay, open_display
 from pipeline.driver.follow import Follower
+from pipeline.driver.moving import ANSWER_SECONDS
 from pipeline.driver.record import CANCELLED, CUT_OFF, FINISHED, DriverRecord, RunFolder
 from pipeline.driver.status import kept_line
-from pipeline.driver.submission import ANSWER_SECONDS, ask_to_cancel, forget, standing
+from pipeline.driver.submission import ask_to_cancel, forget, standing
 from pipeline.driver.task import Outcome
 from transforms import UserError
 from transforms.errors import ClusterLost

@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.bench_net import make_dataset
 from tests.net.hosts import FAST, Network, missing
-from tests.pipeline.runs import make_rows, to_text
+from tests.pipeline.runs import driver_of, make_rows, to_text
 from tests.reference import files_of
 
 pytestmark = [pytest.mark.net, pytest.mark.timeout(240)]
@@ -35,10 +35,10 @@ def command(program: str, *words: object) -> list[str]:
     return [sys.executable, "-c", f"from pipeline.commands.{program} import main; main()", *map(str, words)]
 
 
-def soon(what: Callable[[], object], process: subprocess.Popen[str], seconds: float = 120.0) -> None:
+def soon(what: Callable[[], object], process: subprocess.Popen[str] | None = None, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
-        assert process.poll() is None, "it ended before"
+        assert process is None or process.poll() is None, "it ended before"
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -200,3 +200,22 @@ def test_long_cut_is_a_lost_worker_that_is_used_again_when_it_is_back(cluster: C
     assert cluster.workers() == "['a', 'b']"
     assert GOES_ON not in cluster.end(cluster.fit("back"))
     assert_same(cluster, "back")
+
+
+def test_detached_driver_behind_a_cut_link_goes_on_at_another_worker(cluster: Cluster) -> None:
+    run = cluster.folder / "detached"
+    for host in "ab":  # so that it takes some time
+        cluster.network.shape(host, "1mbit")
+    cluster.end(cluster.start("submit", *fit_words(cluster.folder, "detached", "paper"), "--detach"))
+    soon(begun(cluster, "detached"))
+    host = str(driver_of(run).worker).split()[0]
+    cluster.network.cut(host)
+    assert not driver_of(run).over, "it was in the middle"
+    for each in "ab":
+        cluster.network.shape(each, FAST)
+    soon(lambda: driver_of(run).starts == 2)
+    cluster.network.mend(host)
+    soon(lambda: driver_of(run).over)
+    assert (driver_of(run).state, driver_of(run).starts) == ("finished", 2)
+    assert_same(cluster, "detached")
+    assert cluster.workers() == "['a', 'b']"

@@ -56,6 +56,7 @@ from transforms import OutputExists, UserError
 
 SECRET = "not-for-the-log"
 LONG = ("--algorithm", "paper", "--tol", "1e-13", "--max-rounds", "2000")
+WORKER_SECONDS = 10  # within which a worker that has run a driver ends after its scheduler; it takes about one
 FEW_EVENTS = {"DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "10"}
 pytestmark = pytest.mark.timeout(180)  # a hang is what these tests guard against
 
@@ -319,7 +320,7 @@ def test_driver_whose_scheduler_goes_is_cut_off_and_its_worker_ends(dataset: str
         start(cluster, dataset, run, 9).close()
         soon((run / "path.parquet").exists)
         cluster.processes["scheduler"].send_signal(how)
-        worker.wait(timeout=100)
+        worker.wait(timeout=WORKER_SECONDS)
     finally:
         cluster.close()
     record = driver_of(run)
@@ -343,7 +344,7 @@ def test_worker_whose_driver_has_finished_ends_after_its_scheduler(dataset: str,
         worker = cluster.worker("a")
         outcome = start(cluster, dataset, tmp_path / "run", 2).follow(SilentDisplay(), seconds=90)
         cluster.processes["scheduler"].kill()
-        worker.wait(timeout=60)
+        worker.wait(timeout=WORKER_SECONDS)
     finally:
         cluster.close()
     assert outcome == Outcome("finished")

@@ -17,7 +17,7 @@ import pytest
 from pipeline import PathOptions
 from pipeline.commands.fit import driver_job
 from pipeline.display import SilentDisplay
-from pipeline.driver import follow
+from pipeline.driver import follow, moving
 from pipeline.driver.follow import Follower
 from pipeline.driver.record import CANCELLED, CUT_OFF, RunFolder
 from pipeline.driver.status import read_status, status_lines
@@ -29,6 +29,7 @@ from pipeline.stages import PipelineOptions, run_pipeline
 from solver import SolverOptions
 from tests.pipeline.hand_made import HandMade, soon, two_workers
 from tests.pipeline.runs import driver_of, make_rows, to_text
+from transforms import liveness
 
 pytestmark = pytest.mark.timeout(180)  # a hang is what these tests guard against
 LONG = SolverOptions.paper(tol=1e-13, max_rounds=2000)
@@ -141,6 +142,63 @@ def test_driver_on_a_stopped_worker_is_moved_and_its_ghost_writes_nothing(
     assert pq.read_table(run / "path.parquet")["index"].to_pylist() == list(range(12))
     soon(lambda: not any(cluster.client.run(lambda dask_worker: list(dask_worker.state.actors)).values()))
     assert not (run / "claim.json").exists()
+
+
+def test_driver_that_nobody_follows_is_moved_from_a_stopped_worker(
+    cluster: HandMade, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "SILENCE_SECONDS", 3.0)
+    run = tmp_path / "run"
+    start(cluster, fit_of(dataset, run, 12), run)
+    soon((run / "path.parquet").exists)
+    ghost = worker_of(cluster, run)
+    ghost.send_signal(signal.SIGSTOP)
+    try:
+        soon(lambda: driver_of(run).starts == 2)
+    finally:
+        ghost.send_signal(signal.SIGCONT)
+    soon(lambda: driver_of(run).state == "finished", 120)
+    assert driver_of(run).starts == 2
+    assert pq.read_table(run / "path.parquet")["index"].to_pylist() == list(range(12))
+    assert not (run / "claim.json").exists()
+    soon(lambda: not watched(cluster))
+
+
+def test_driver_whose_scheduler_is_stopped_for_a_while_goes_on(cluster: HandMade, dataset: str, tmp_path: Path) -> None:
+    cluster.client.run(lambda: setattr(liveness, "SCHEDULER_SECONDS", 1.0))
+    run = tmp_path / "run"
+    start(cluster, fit_of(dataset, run, 12), run)
+    soon((run / "path.parquet").exists)
+    cluster.processes["scheduler"].send_signal(signal.SIGSTOP)
+    try:
+        soon(lambda: driver_of(run).state == CUT_OFF)
+    finally:
+        cluster.processes["scheduler"].send_signal(signal.SIGCONT)
+    soon(lambda: driver_of(run).state == "finished")
+    assert driver_of(run).starts == 2
+    assert pq.read_table(run / "path.parquet")["index"].to_pylist() == list(range(12))
+
+
+def test_scheduler_that_takes_no_plugin_is_told_of_and_drivers_run_there(
+    cluster: HandMade, dataset: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(dask_scheduler: Any) -> None:
+        def refused(**_: Any) -> None:
+            raise RuntimeError("no plugins here")
+
+        dask_scheduler.handlers["register_scheduler_plugin"] = refused
+
+    cluster.client.run_on_scheduler(refuse)
+    run = tmp_path / "run"
+    assert start(cluster, fit_of(dataset, run, 2), run).follow(Told(), seconds=90) == Outcome("finished")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "dglmnet"]
+    assert line.startswith("warning: the scheduler takes no plugin (RuntimeError): while nobody follows the run")
+
+
+def watched(cluster: HandMade) -> bool:
+    """Is the watch on the scheduler?"""
+    name = moving.WATCH
+    return bool(cluster.client.run_on_scheduler(lambda dask_scheduler: name in dask_scheduler.plugins))
 
 
 def test_pipeline_goes_on_at_another_worker(cluster: HandMade, tmp_path: Path) -> None:

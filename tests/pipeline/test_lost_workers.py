@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse as sp
 from distributed import Client, Future, wait
 
-from pipeline import L1LogisticRegressionPath, PathOptions, Watcher, fit_path
+from pipeline import L1LogisticRegressionPath, PathOptions, Watcher, fit_path, placement
 from pipeline import blocks as pipeline_blocks
 from pipeline.blocks import DaskBlocks
 from pipeline.cluster import ClusterOptions, open_client
@@ -59,9 +59,11 @@ def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> d
         return {name: fitted(dataset, folder / name, options, client) for name, options in OPTIONS.items()}
 
 
-def fitted(dataset: Dataset, run: Path, options: Any, client: Client, watcher: Watcher | None = None) -> Path_:
+def fitted(
+    dataset: Dataset, run: Path, options: Any, client: Client, watcher: Watcher | None = None, **how: Any
+) -> Path_:
     path = PathOptions(length=LENGTH)
-    fit_path(dataset, str(run), options=options, path=path, blocks=6, client=client, watcher=watcher)
+    fit_path(dataset, str(run), options=options, path=path, blocks=6, client=client, watcher=watcher, **how)
     found: Path_ = pq.read_table(run / "path.parquet").to_pylist()
     return found
 
@@ -114,6 +116,26 @@ def test_killed_workers_are_done_without(
         assert len(told) == len(victims)
         assert "The fit goes on without it" in told[0]
         caplog.clear()
+
+
+@pytest.mark.parametrize(("residency", "mebibytes"), [("auto", 170), ("memory", 320)])
+def test_what_no_longer_fits_on_those_that_remain_is_streamed(
+    cluster: HandMade,
+    dataset: Dataset,
+    undisturbed: dict[str, Path_],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    residency: str,
+    mebibytes: int,
+) -> None:
+    """Each of the six partitions counts as so large that a worker has room for three, and not for six."""
+    monkeypatch.setattr(placement, "_column_bytes", lambda info, n: mebibytes << 20)
+    workers = {name: cluster.worker(name, more=("--no-nanny", "--memory-limit", "2GiB")) for name in "ab"}
+    watcher = At(workers["a"].kill)
+    found = fitted(dataset, tmp_path / "run", PAPER, cluster.client, watcher, residency=residency)
+    assert [one.residency for one in watcher.placements[0]] == ["memory", "memory"]
+    assert [(one.worker.name, one.residency) for one in watcher.placements[-1]] == [("b", "stream")]
+    assert_same(found, undisturbed["paper"])
 
 
 def test_stopped_worker_is_done_without_and_taken_up_again(
