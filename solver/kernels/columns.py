@@ -19,6 +19,7 @@ from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
 from solver.kernels.compiled import exact, in_order, inlined, kernel
 
 VALUED, ONES, DENSE, BITS = 0, 1, 2, 3
+LARGEST = np.float32(np.finfo(np.float32).max)
 # Of bits: the vectors over so many examples stay in the second-level cache. Measured on one thread, 64 columns of 20
 # million examples: 0.09 instead of 0.10 ns a bit for slopes, 0.13 instead of 0.15 with curvatures.
 STRIP_WORDS = 512
@@ -528,19 +529,19 @@ def survey(
         lo, hi = indptr[j], indptr[j + 1]
         if hi < lo or hi > indices.size or lo < 0:
             return j
-        rising = True
-        for k in range(lo + 1, hi):
-            rising &= indices[k - 1] < indices[k]
-        if not rising or (hi > lo and (indices[lo] < 0 or indices[hi - 1] >= n)):
+        positions, falls, others = indices[lo:hi], 0, 0  # counts, of slices from 0 on: such loops are vectorised
+        for k in range(1, positions.size):
+            falls += positions[k - 1] >= positions[k]
+        if falls or (hi > lo and (indices[lo] < 0 or indices[hi - 1] >= n)):
             return j
-        ones = True
         if valued:
-            finite = True
-            for k in range(lo, hi):
-                finite &= abs(data[k]) < np.inf
-                ones &= data[k] == np.float32(1.0)
-            if not finite:
+            values, finite = data[lo:hi], 0
+            for k in range(values.size):
+                finite += abs(values[k]) <= LARGEST
+                others += values[k] != np.float32(1.0)
+            if finite < values.size:
                 return j
+        ones = others == 0
         if ones and hi > lo and bits_between[0] * n <= hi - lo <= bits_between[1] * n:
             kind[j] = BITS
         elif hi - lo >= dense_at * n and hi > lo:
