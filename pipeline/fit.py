@@ -184,6 +184,7 @@ def _solve(run: Run, blocks: DaskBlocks, dataset: Dataset, how: ExampleOptions, 
         watcher.round(record)
 
     gaps = run.missing(lambdas)
+    run.betas(features, problem)  # weights of features that the data do not have are refused, also if no λ is missing
     if gaps[:-1] or (gaps and gaps[0][0] < run.done):
         run.forget_state()
     for first, stop in gaps:

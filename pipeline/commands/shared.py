@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 logger = logging.getLogger("dglmnet")
+CLUSTER_LOGGERS = ("distributed", "asyncio", "tornado")
 # A group of commands that is called without one shows its help; before 8.2 click did so without an error.
 NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 AGAIN_SECONDS = 0.02  # until a signal that came in a bad moment is sent again
@@ -257,14 +258,14 @@ def _log_of_others(handler: logging.Handler, *, debug: bool) -> None:
     """One handler for every library, in place of those that Dask brings along: no line has another form.
 
     What Dask, and asyncio and tornado beneath it, have to say while a cluster ends is not for the users of a command; a
-    failed task is told by the command.
+    failed task is told by the command. Dask sets the levels of its loggers whenever it is imported, which may be later.
     """
     for other in logging.root.manager.loggerDict.values():
         if isinstance(other, logging.Logger) and other.handlers and other is not logger:
             other.handlers, other.propagate = [], True
     logging.root.handlers = [handler]
-    for name in ("distributed", "distributed.client", "asyncio", "tornado", "tornado.application"):
-        logging.getLogger(name).setLevel(logging.INFO if debug else logging.CRITICAL)
+    least = logging.INFO if debug else logging.CRITICAL
+    handler.addFilter(lambda record: record.name.split(".")[0] not in CLUSTER_LOGGERS or record.levelno >= least)
 
 
 def run_command(command: click.Command) -> None:
@@ -283,7 +284,7 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
     try:
         yield
     except Interrupted as error:
-        _fail(name, error.message, 130)
+        _end_interrupted(name, error.message)
     except NO_ARGUMENTS as error:
         error.show()  # the help
         sys.exit(error.exit_code)
@@ -296,7 +297,7 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
     except ClusterLost as error:
         _fail(name, str(error), 1)
     except (KeyboardInterrupt, click.Abort):
-        _fail(name, "interrupted", 130)
+        _end_interrupted(name, "interrupted")
     except click.exceptions.Exit:
         raise
     except BrokenPipeError:
@@ -313,6 +314,12 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
         if what is not None:
             _fail(name, redact(what), 2)
         _fail(name, f"{type(error).__name__}: {error} (more with --log-level debug)", 1)
+
+
+def _end_interrupted(name: str, message: str) -> None:
+    """The line is the last one: a question to a worker that was never sent is no news."""
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    _fail(name, message, 130)
 
 
 def _usage_line(error: click.UsageError) -> str:

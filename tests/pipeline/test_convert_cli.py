@@ -280,7 +280,7 @@ def test_an_error_that_nobody_foresaw_exits_with_1_in_one_line(
     def fail(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("the roof\nis on fire")
 
-    monkeypatch.setattr("pipeline.commands.convert.convert_libsvm", fail)
+    monkeypatch.setattr("transforms.convert.convert_libsvm", fail)
     ran = run("in.svm", "out", "--workers", "1")
     assert ran.code == 1
     assert ran.error_lines[-1].startswith("convert-libsvm: error: RuntimeError: the roof is on fire")

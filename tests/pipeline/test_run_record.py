@@ -10,7 +10,7 @@ from shutil import copytree
 import pytest
 from distributed import Client
 
-from pipeline import PathModel, evaluate, stages
+from pipeline import PathModel, evaluate
 from pipeline.display import SilentDisplay
 from pipeline.report.write import write_report
 from pipeline.run import Run, open_run
@@ -52,7 +52,7 @@ def test_an_evaluation_that_ends_while_a_report_is_written_is_not_lost(
         evaluate(output, str(fitted / "test.svm"), metric="log_loss", client=client)
         return write_report(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(stages, "write_report", evaluated_meanwhile)
+    monkeypatch.setattr("pipeline.report.write.write_report", evaluated_meanwhile)
     options = PipelineOptions((str(fitted / "train.svm"),), output, validation_fraction=0.0)
     run_pipeline(options, client=client, display=SilentDisplay())
     found = record_of(Path(output))
