@@ -28,6 +28,7 @@ EXAMPLE_BYTES = 48  # of vectors over examples, for each block that runs cycles;
 # Of the driver's vectors. Measured at 16 million examples in one process, those of two blocks included: 75 bytes an
 # example, and 82 for a strict gap.
 DRIVER_EXAMPLE_BYTES, DRIVER_FEATURE_BYTES = 90, 48
+ROW_BYTES = 16  # of a nonzero by example: position and value, twice while pieces are joined
 STREAM_BYTES = 64 << 20  # for a row group that is read, decoded and checked; for each block
 
 
@@ -222,6 +223,21 @@ def _too_much(need: Need, wanted: int, worker: WorkerInfo, left: float, blocks: 
         f"beside {_bytes(PROCESS_BYTES)} for the process: {remedy}{fewer}give workers more memory (--memory-limit), or "
         "start more"
     )
+
+
+def check_rows(dataset: Dataset, workers: Sequence[WorkerInfo]) -> None:
+    """Refuse data that do not fit into the workers' memory by example, when each takes a share by its threads."""
+    threads = sum(worker.threads for worker in workers)
+    for worker in workers:
+        sharing = sum(other.host == worker.host for other in workers)
+        wanted = ROW_BYTES * dataset.nnz * worker.threads // threads
+        limit = worker.memory_limit or psutil.virtual_memory().available // sharing
+        if wanted > MOST_SHARE * limit - PROCESS_BYTES * bool(worker.memory_limit):
+            raise NoRoom(
+                f"worker {worker.name} at {worker.address} would need {_bytes(wanted)} for its share of the "
+                f"{dataset.nnz:,} nonzeros by example, and has {_bytes(limit)}: give workers more memory "
+                "(--memory-limit), or start more"
+            )
 
 
 def check_driver(dataset: Dataset) -> None:
