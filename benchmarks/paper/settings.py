@@ -41,5 +41,5 @@ HALVES = (0.5, 0.6, 0.7, 0.8, 0.9)
 SMALL = {"epsilon": 0.02, "webspam": 0.01, "dna": 0.002}
 QUICK = Setting("quick", (0.1, 0.5), (0.5, 0.9), 10, 2, ((0.1, 0.5), (0.5, 0.9)), SMALL)
 FULL = Setting("full", TENTHS, HALVES, 50, 1, tuple(product(TENTHS, HALVES)), LIKE_PAPER)
-TINY = Setting("tiny", (0.5,), (0.5, 0.9), 4, 4, (), {"epsilon": 0.003, "webspam": 0.003, "dna": 0.0005})
+TINY = Setting("tiny", (0.5,), (0.5, 0.9), 4, 4, (), {"epsilon": 0.002, "webspam": 0.002, "dna": 0.0004}, lambdas=12)
 SETTINGS = {setting.name: setting for setting in (QUICK, FULL, TINY)}

@@ -148,13 +148,14 @@ def test_times_are_those_of_table_3() -> None:
 def test_the_command_writes_figure_and_tables(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SETTINGS, "quick", SMALL)
     monkeypatch.setattr("signal.signal", lambda *args: None)
-    told = ["--data", str(source), "--no-vw", "--output", str(tmp_path / "out")]
+    told = ["--data", str(source), "--no-vw", "--rates", "0.2,2", "--output", str(tmp_path / "out")]
     assert names_in(source) == ["toy"]
     done = CliRunner().invoke(command.main, told, catch_exceptions=False)
     assert done.exit_code == 0
     text = (tmp_path / "out" / "tables.md").read_text()
     for heading in ("Table 3", "Quality at each sparsity", "Claims about time", "precautions"):
         assert heading in text
+    assert len(list((tmp_path / "out" / "toy-small").glob("online-*.json"))) == 4
     assert text.count("back to α = 1") == 1 and "| toy | real | 700 / 200 | 40 |" in text
     assert (tmp_path / "out" / "figure-1.png").read_bytes()[:4] == b"\x89PNG"
 
