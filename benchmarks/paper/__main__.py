@@ -42,16 +42,15 @@ def measure(bench: Bench, with_vw: bool, tell: Callable[[str], object]) -> Found
     if with_vw and setting.vw:
         tell(f"{data.name}: Vowpal Wabbit, {len(setting.vw)} pairs")
         vw = vowpal_wabbit(bench, list(setting.vw))
-    tell(f"{data.name}: precautions on and off")
+    tell(f"{data.name}: CPU seconds, and precautions on and off")
     about = {
         "generated": data.generated,
         "examples": data.train.n,
         "test_examples": open_dataset(str(data.folder / "test")).n,
         "features": data.train.p,
         "nonzeros": data.train.nnz,
-        "convert_seconds": data.convert_seconds,
     }
-    return Found(data.name, about, paths, online, vw, bench.precautions())
+    return Found(data.name, about, paths, online, vw, bench.cpu(), bench.precautions())
 
 
 def run(

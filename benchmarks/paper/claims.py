@@ -20,10 +20,11 @@ class Found:
     """All that was measured of a data set."""
 
     name: str
-    about: dict[str, Any]  # examples, features, nonzeros, generated, convert_seconds
+    about: dict[str, Any]  # examples, features, nonzeros, generated
     paths: dict[str, Rows]
     online: dict[Pair, Rows]
     vw: dict[Pair, Rows]
+    cpu: Rows = field(default_factory=list)
     precautions: dict[str, Rows] = field(default_factory=dict)
 
     @property
@@ -80,20 +81,20 @@ def cloud_of(grid: dict[Pair, Rows]) -> Rows:
 
 @dataclass(frozen=True)
 class Times:
-    """A row of Table 3."""
+    """A row of Table 3, in CPU seconds."""
 
     iterations: int
-    seconds: float
+    cpu: float
     search: float  # share of the line search
-    online: float  # seconds a pass, the median
+    online: float  # of a pass
+    convert: float  # of the transposition
 
     @property
     def each(self) -> float:
-        return self.seconds / self.iterations
+        return self.cpu / self.iterations
 
 
-def times(path: Rows, grid: dict[Pair, Rows]) -> Times:
-    seconds = sum(row["seconds"] for row in path)
-    search = sum(row["line_search_seconds"] for row in path) / seconds
-    passes = [row["seconds"] for row in cloud_of(grid)]
-    return Times(sum(row["rounds"] for row in path), seconds, search, float(np.median(passes)))
+def times(found: Found, mode: str) -> Times:
+    rows = {row["what"]: row for row in found.cpu}
+    mine = rows[mode]
+    return Times(mine["rounds"], mine["cpu"], mine["search"] / mine["cpu"], rows["pass"]["cpu"], rows["convert"]["cpu"])

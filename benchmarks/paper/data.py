@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from time import perf_counter
 
 import click
 import numpy as np
@@ -29,16 +27,12 @@ class Data:
 
     name: str
     folder: Path
+    text: Path  # of the training data
     generated: bool
 
     @cached_property
     def train(self) -> Dataset:
         return open_dataset(str(self.folder / "train"))
-
-    @cached_property
-    def convert_seconds(self) -> float:
-        """What the transposition of the training text took: Map, Reduce, all of it."""
-        return float(json.loads((self.folder / "convert.json").read_text())["seconds"])
 
     @cached_property
     def features(self) -> np.ndarray:
@@ -84,17 +78,12 @@ def by_example(dataset: Dataset) -> sp.csr_matrix:
 def find_data(name: str, source: Path | None, scale: float | None, folder: Path, client: Client) -> Data:
     """The data set in a folder of the experiment; converted, and if need be generated, unless that was done."""
     real = None if source is None else {part: _text(source, name, part) for part in ("train", "test")}
-    made = Data(name, folder, real is None)
-    if (folder / "convert.json").exists():
+    made = Data(name, folder, real["train"] if real else folder / "text" / "train", real is None)
+    if all((folder / part / "dataset.json").exists() for part in ("train", "test")):
         return made
     folder.mkdir(parents=True, exist_ok=True)
-    texts = real or _lookalike(name, scale, folder / "text")
-    for part, text in texts.items():
-        began = perf_counter()
+    for part, text in (real or _lookalike(name, scale, folder / "text")).items():
         convert_libsvm(str(text), str(folder / part), client=client, overwrite=True)
-        if part == "train":
-            seconds = perf_counter() - began
-    (folder / "convert.json").write_text(json.dumps({"seconds": seconds}))
     return made
 
 

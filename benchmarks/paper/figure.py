@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.paper.claims import Found, cloud_of, points
 
@@ -23,7 +24,7 @@ def draw(found: list[Found], path: Path | None = None) -> Figure:
         _panel(axes, one)
     panels[0].set_ylabel("test AUPRC")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4 if len(found) > 1 else 2, frameon=False)
     if path is not None:
         figure.savefig(path)
     return figure
@@ -50,6 +51,10 @@ def _panel(axes: Axes, found: Found) -> None:
         label = f"d-GLMNET, {mode} mode"
         axes.plot(*own.T, style, color=colour, marker=marker, markersize=4.5, linewidth=1.6, label=label)
     axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     low, high = _limits(found)
     axes.set_ylim(low, high)
     axes.set_xlabel("nonzero coefficients")

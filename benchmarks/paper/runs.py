@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from distributed import Client
 
-from benchmarks.paper.data import Data
+from benchmarks.paper.cpu import measure_cpu
+from benchmarks.paper.data import Data, by_example
 from benchmarks.paper.results import Rows, kept
 from benchmarks.paper.settings import Pair, Setting
 from pipeline import PathModel, PathOptions, fit_path
@@ -18,12 +20,23 @@ from pipeline.placement import list_workers
 from pipeline.resident import ExampleOptions
 from pipeline.rows import DaskRows
 from pipeline.run_record import DatasetIdentity
-from solver import ConvergenceWarning, DefaultOptions, ProblemOptions, RoundRecord, SolverOptions, solve_path
+from solver import (
+    ConvergenceWarning,
+    DefaultOptions,
+    Examples,
+    ProblemOptions,
+    RoundRecord,
+    SolverOptions,
+    ThreadBlocks,
+    make_problem,
+    solve_path,
+)
 from solver import TruncatedGradientOptions as Online
 from solver.arrays import Coefficients
 from solver.rows import cut_examples, make_problem_by_example
 
 MODES: dict[str, Any] = {"paper": SolverOptions.paper(), "default": DefaultOptions()}
+PAPER_BLOCKS = 16  # its servers
 NEVER = 1e300  # a relative decrease that no step has
 PRECAUTIONS = {
     "both": SolverOptions.paper(),
@@ -122,11 +135,29 @@ class Bench:
             pass
         return found
 
+    def cpu(self) -> Rows:
+        """CPU seconds of the paths, of a pass of the online learner, and of the transposition."""
+        lambdas = self.lambdas()
+
+        def work() -> Rows:
+            return measure_cpu(self.data, MODES, lambdas, self.workers, self.client)
+
+        return kept(self.folder / "cpu.json", self.about(lambdas=lambdas), work)
+
     def precautions(self) -> dict[str, Rows]:
-        """Paths of paper mode with each precaution of the line search on and off."""
-        found = {"both": self.path("paper")}
-        for name, options in PRECAUTIONS.items():
-            if name != "both":
-                place = f"run-{list(PRECAUTIONS).index(name)}-precautions"
-                found[name] = self._fit(self.folder / place, options)
-        return found
+        """Nonzeros of paper mode with each precaution of the line search on and off, on as many blocks as the paper."""
+        blocks, lambdas = min(PAPER_BLOCKS, self.data.train.p), self.lambdas()
+        about = {"data": DatasetIdentity.of(self.data.train).sha256, "blocks": blocks, "lambdas": lambdas}
+
+        def work(options: SolverOptions) -> Rows:
+            examples, X = Examples.of(self.data.train.labels()[0]), by_example(self.data.train).tocsc()
+            with warnings.catch_warnings(), ThreadBlocks.from_csc(X, examples, blocks, threads=self.workers) as parts:
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                problem = make_problem(parts, examples, ProblemOptions(intercept=False))
+                solutions = solve_path(parts, problem, lambdas, options)
+                return [{"lambda": one.lam, "nonzeros": one.nonzeros, "rounds": one.rounds} for one in solutions]
+
+        return {
+            name: kept(self.folder / f"precautions-{k}.json", about | {"on": name}, partial(work, options))
+            for k, (name, options) in enumerate(PRECAUTIONS.items())
+        }

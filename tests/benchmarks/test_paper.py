@@ -19,7 +19,7 @@ pytest.importorskip("matplotlib", reason="pip install 'dglmnet[bench]'")
 
 from benchmarks.paper import __main__ as command
 from benchmarks.paper import vw
-from benchmarks.paper.claims import Found, compare, reached, times
+from benchmarks.paper.claims import Found, compare, reached
 from benchmarks.paper.data import find_data, names_in
 from benchmarks.paper.figure import draw
 from benchmarks.paper.results import kept
@@ -138,11 +138,20 @@ def test_a_path_is_compared_at_equal_sparsity() -> None:
     assert (found.best, found.best_of_path) == (0.99, 0.9)
 
 
-def test_times_are_those_of_table_3() -> None:
-    path = [{"rounds": 4, "seconds": 3.0, "line_search_seconds": 0.5}] * 2
-    mine = times(path, {(0.1, 0.5): [{"seconds": 0.2}, {"seconds": 0.4}, {"seconds": 0.3}]})
-    assert (mine.iterations, mine.seconds, mine.each, mine.online) == (8, 6.0, 0.75, 0.3)
-    assert mine.search == pytest.approx(1 / 6)
+CPU = [
+    {"what": "paper", "cpu": 6.0, "search": 0.6, "rounds": 12},
+    {"what": "default", "cpu": 2.0, "search": 0.0, "rounds": 4},
+    {"what": "pass", "cpu": 0.1},
+    {"what": "convert", "cpu": 0.3},
+]
+
+
+def test_cpu_seconds_are_of_the_work_and_the_line_search_is_a_part_of_it(bench: Bench) -> None:
+    rows = {row["what"]: row for row in bench.cpu()}
+    assert 0 < rows["paper"]["search"] < rows["paper"]["cpu"] and rows["default"]["search"] == 0
+    assert rows["paper"]["rounds"] > rows["default"]["rounds"] > 0
+    assert rows["pass"]["cpu"] > 0 and rows["convert"]["cpu"] > 0
+    assert list(bench.cpu()) == list(rows.values())  # stored, not measured again
 
 
 def test_the_command_writes_figure_and_tables(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +184,7 @@ def test_data_sets_that_are_not_there_are_named(source: Path, tmp_path: Path) ->
 
 
 def test_a_paper_set_has_the_papers_own_numbers_beside_it() -> None:
-    more = {"rounds": 3, "seconds": 1.0, "line_search_seconds": 0.1, "objective": 8.0, "gap": 0.4, "converged": True}
+    more = {"rounds": 3, "objective": 8.0, "gap": 0.4, "converged": True}
     path = [{**row, "index": k} | more for k, row in enumerate(rows_of((3, 0.5), (9, 0.7)))]
     grid = {(0.1, 0.5): [{"nonzeros": 5, "auprc": 0.4, "seconds": 0.1, "lambda": 1.0, "pass": 1}]}
     about = {
@@ -186,8 +195,9 @@ def test_a_paper_set_has_the_papers_own_numbers_beside_it() -> None:
         "nonzeros": 20,
         "convert_seconds": 0.1,
     }
-    text = describe([Found("splice", about, {"paper": path, "default": path}, grid, {})])
-    assert "| splice | the paper's dna, 16 servers | 123 | 17,626 | 25 % | 143 | 59 |" in text
-    assert "| splice | paper mode | 6 | 2.0 | 10 % | 0.333 | 0.100 |" in text
-    assert "| λmax/2^2 | 9 | 0.7000 | 8 | 5.0e-02 | 3 | 1.00 | 10 % |" in text
-    assert draw([Found("splice", about, {"paper": path, "default": path}, grid, {})]).axes
+    text = describe([Found("splice", about, {"paper": path, "default": path}, grid, {}, CPU)])
+    assert "| splice | the paper's dna, 16 servers, by the clock | 123 | 17,626 | 25 % | 143,301 | 59,000 |" in text
+    assert "| splice | paper mode | 12 | 6.0 | 10.0 % | 500 | 100 |" in text
+    assert "| splice | 10.0 % | 0.3 s | 5 % | 12 | 123 |" in text
+    assert "| λmax/2^2 | 9 | 0.7000 | 8 | 5.0e-02 | 3 |" in text
+    assert draw([Found("splice", about, {"paper": path, "default": path}, grid, {}, CPU)]).axes
