@@ -84,7 +84,7 @@ bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.bench_convert --memory $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_kernel
 	$(BIN)/python -m benchmarks.bench_round
-	$(BIN)/python -m benchmarks.bench_paper $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m benchmarks.paper $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_stream
 
 # Hosts are network namespaces; without root, ip and tc it says what is missing. EXAMPLES=N (5000000) for a quicker look.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.report.write import write_report
     from pipeline.run import Run
     from pipeline.stages import PipelineOptions, PipelineResult, run_pipeline
-    from solver import ConvergenceWarning, DefaultOptions, ProblemOptions, SolverOptions
+    from solver import ConvergenceWarning, DefaultOptions, ProblemOptions, SolverOptions, TruncatedGradientOptions
     from transforms.arrays import from_arrays
     from transforms.check import check_dataset
     from transforms.convert import convert_libsvm
@@ -51,6 +51,7 @@ __all__ = [
     "ProblemOptions",
     "Run",
     "SolverOptions",
+    "TruncatedGradientOptions",
     "UserError",
     "Watcher",
     "__version__",
@@ -87,6 +88,7 @@ _HOMES = {
     "ProblemOptions": "solver",
     "Run": "pipeline.run",
     "SolverOptions": "solver",
+    "TruncatedGradientOptions": "solver",
     "UserError": "transforms.errors",
     "__version__": "transforms.version",
     "check_dataset": "transforms.check",

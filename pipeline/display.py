@@ -8,6 +8,7 @@ are told the same events (pipeline/events.py), so that the work knows one object
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -92,7 +93,7 @@ def duration(seconds: float) -> str:
 
 
 def relative_gap(gap: float | None, objective: float) -> str:
-    if gap is None:
+    if gap is None or math.isnan(gap):
         return "-"
     return f"{gap / objective if objective else 0.0:.1e}"
 
@@ -222,6 +223,7 @@ class LogDisplay(Display):
             "converged",
         )
         told = {"event": "solution", "lambda": solution.lam} | {name: getattr(solution, name) for name in names}
+        told["gap"] = None if math.isnan(solution.gap) else solution.gap
         logger.info(solution_line(solution, self._lambdas), extra={"event": told})
 
 

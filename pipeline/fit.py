@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
@@ -18,12 +18,17 @@ from pipeline.events import Watcher
 from pipeline.factors import fingerprint, in_order
 from pipeline.placement import check_driver, list_workers, make_groups
 from pipeline.resident import ExampleOptions
+from pipeline.rows import DaskRows
 from pipeline.run import PATH_OPTIONS, Run, open_run
 from pipeline.run_record import RunRecord, plain_options
 from pipeline.stored import STATE, WITHOUT_STATE
 from solver import (
     Algorithm,
+    Coefficients,
+    Examples,
+    NullModel,
     PathStart,
+    Problem,
     ProblemOptions,
     RoundRecord,
     algorithm_of,
@@ -34,10 +39,12 @@ from solver import (
     null_model,
     solve_path,
 )
+from solver.arrays import Int64
 from solver.free import NoMinimum
 from solver.losses import find_loss
 from solver.options import option
 from solver.path import StateMismatch
+from solver.rows import check_problem, cut_examples, make_problem_by_example
 from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
 
@@ -94,6 +101,10 @@ class Fit:
         problem = replace(problem, intercept=chosen.INTERCEPT if problem.intercept is None else problem.intercept)
         return cls(chosen, options, problem, factors, path or PathOptions(), blocks)
 
+    @property
+    def by_example(self) -> bool:
+        return self.algorithm.NEEDS == "rows"
+
     def recorded(self) -> dict[str, Any]:
         """The options of run.json."""
         chosen = {"algorithm": self.algorithm.NAME, "blocks": self.blocks} | asdict(self.options)
@@ -123,11 +134,12 @@ def fit_path(
     """Fit the whole path, and store it in the run folder `output`.
 
     algorithm: "default", subspace search with a certificate, run with DefaultOptions; or "paper", d-GLMNET exactly as
-    published, run with SolverOptions. Without it, the one whose options are given.
+    published, run with SolverOptions; or "truncated-gradient", the online learner that the paper compares it with, run
+    with TruncatedGradientOptions. Without it, the one whose options are given.
     problem: loss, penalty, intercept. penalty_factors: for feature ids, what their penalty is multiplied by; 0 leaves a
     feature unpenalised, infinity excludes it.
     client: a Dask client; by default the current one, or else an in-process cluster for the time of the call.
-    blocks: M of the paper; by default one for each thread of the cluster.
+    blocks: M of the paper; by default one for each thread of the cluster. By example, the parts of the examples.
     residency: keep columns in the workers' memory, or stream them from Parquet in each round; auto chooses memory where
     it suffices.
     resume: continue what was cut off. A run that is asked for λ that it does not have gets these; what is done stays.
@@ -149,30 +161,66 @@ def fit_path(
             client = _current_client() or stack.enter_context(open_client(ClusterOptions()))
         started -= sum(row["seconds"] for row in run.path)  # those of a run that was cut off
         check_driver(opened)
-        workers = list_workers(client)
-        # A path is taken up with the blocks it was begun with, whatever the cluster looks like now.
-        groups = run.record.blocks or make_groups(len(opened.partitions), blocks, workers)
-        resident = stack.enter_context(
-            DaskBlocks(client, opened, groups, residency, how, workers, on_placed=watcher.placed)
-        )
-        run.settle(blocks=groups)
+        hold: Callable[..., DaskBlocks | DaskRows] = _hold_rows if asked.by_example else _hold_blocks
+        resident = hold(run, client, opened, asked, residency, how, watcher)
+        stack.callback(resident.close)
         _solve(run, resident, opened, how, asked, watcher)
         run.finish(dict(run.record.seconds) | {"fit": perf_counter() - started})
     return run
 
 
-def _solve(run: Run, blocks: DaskBlocks, dataset: Dataset, how: ExampleOptions, asked: Fit, watcher: Watcher) -> None:
+def _hold_blocks(
+    run: Run, client: Client, dataset: Dataset, asked: Fit, residency: str, how: ExampleOptions, watcher: Watcher
+) -> DaskBlocks:
+    """Columns on workers. A path is taken up with the blocks it was begun with, whatever the cluster looks like now."""
+    workers = list_workers(client)
+    groups = run.record.blocks or make_groups(len(dataset.partitions), asked.blocks, workers)
+    resident = DaskBlocks(client, dataset, groups, residency, how, workers, on_placed=watcher.placed)
+    run.settle(blocks=groups)
+    return resident
+
+
+def _hold_rows(
+    run: Run, client: Client, dataset: Dataset, asked: Fit, residency: str, how: ExampleOptions, watcher: Watcher
+) -> DaskRows:
+    """Examples on workers, in the parts that the run was begun with: by default one for each thread of the cluster."""
+    workers = list_workers(client)
+    parts = asked.blocks or min(sum(worker.threads for worker in workers), dataset.n)
+    cuts = run.record.example_cuts or cut_examples(dataset.n, parts)
+    resident = DaskRows(client, dataset, cuts, how, workers)
+    run.settle(example_cuts=cuts)
+    return resident
+
+
+def _pose(
+    resident: DaskBlocks | DaskRows, examples: Examples, asked: Fit, features: Int64
+) -> tuple[Problem, NullModel]:
+    """The problem, and its model at λmax."""
+    if isinstance(resident, DaskRows):
+        return make_problem_by_example(resident, examples)
+    factors = in_order(asked.factors, features)
+    problem = make_problem(resident, examples, asked.problem, factors=factors)
+    return problem, null_model(resident, problem)
+
+
+def _solve(
+    run: Run, blocks: DaskBlocks | DaskRows, dataset: Dataset, how: ExampleOptions, asked: Fit, watcher: Watcher
+) -> None:
     """Algorithm 5, each λ stored when it is done."""
     features = blocks.features()
     try:
-        factors = in_order(asked.factors, features)
-        problem = make_problem(blocks, how.examples(dataset), asked.problem, factors=factors)
-        null = null_model(blocks, problem)
+        problem, null = _pose(blocks, how.examples(dataset), asked, features)
     except (ValueError, NoMinimum) as error:
         raise UserError(f"{dataset.name}: {error}") from None
     bic = Bic(problem)
     largest = run.record.lambda_max or null.lambda_max
     lambdas = _planned(run, asked.path, largest)
+    gaps = run.missing(lambdas)
+    between = bool(gaps[:-1] or (gaps and gaps[0][0] < run.done))
+    if between and asked.by_example:
+        raise UserError(
+            f"{run.url}: its passes are named by the place of their λ: only λ below those can be added to it"
+        )
     chosen = {name: value for name, value in asked.recorded().items() if name in PATH_OPTIONS}
     run.settle(
         complete=False, lambda_max=largest, lambdas=lambdas, options={**run.record.options, **plain_options(chosen)}
@@ -183,14 +231,18 @@ def _solve(run: Run, blocks: DaskBlocks, dataset: Dataset, how: ExampleOptions, 
         run.add_round(record)
         watcher.round(record)
 
-    gaps = run.missing(lambdas)
+    def on_pass(index: int, number: int, beta: Coefficients) -> None:
+        if asked.options.save_every and number % asked.options.save_every == 0:
+            run.add_pass(index, number, beta, features)
+
     run.betas(features, problem)  # weights of features that the data do not have are refused, also if no λ is missing
-    if gaps[:-1] or (gaps and gaps[0][0] < run.done):
+    if between:
         run.forget_state()
     for first, stop in gaps:
         start = PathStart(first, tuple(run.betas(features, problem)[:first]), run.state, run.state_done)
         # A state is stored where all λ above are done: a run that is cut off goes on from there.
-        hooks: dict[str, Any] = {"on_round": on_round, "on_state": run.add_state if first == run.done else None}
+        on_state = run.add_state if first == run.done else None
+        hooks: dict[str, Any] = {"on_round": on_round, "on_state": on_state, "on_pass": on_pass}
         solutions = solve_path(blocks, problem, lambdas[:stop], asked.options, null=null, start=start, **hooks)
         try:
             for solution in solutions:
@@ -233,7 +285,9 @@ def _check(dataset: Dataset, asked: Fit, residency: str, resume: bool, overwrite
         raise UserError(f"residency must be one of {', '.join(RESIDENCIES)}, got {residency!r}")
     if resume and overwrite:
         raise UserError("resume and overwrite exclude each other: continue what is there, or start over")
-    if asked.blocks is not None and not 1 <= asked.blocks <= len(dataset.partitions):
+    if asked.by_example:
+        _check_by_example(dataset, asked, residency)
+    elif asked.blocks is not None and not 1 <= asked.blocks <= len(dataset.partitions):
         raise UserError(
             f"blocks must lie in 1..{len(dataset.partitions)}, the number of partitions, got {asked.blocks}"
         )
@@ -245,3 +299,14 @@ def _check(dataset: Dataset, asked: Fit, residency: str, resume: bool, overwrite
     if dataset.nnz == 0:
         raise UserError(f"{dataset.name}: no feature has a nonzero, so there is nothing to learn from")
     _grid(asked.path, 1.0)
+
+
+def _check_by_example(dataset: Dataset, asked: Fit, residency: str) -> None:
+    name = asked.algorithm.NAME
+    if residency == "stream":
+        raise UserError(f"algorithm {name!r} keeps examples in the workers' memory: --residency stream is for columns")
+    try:
+        check_problem(name, asked.problem, factored=asked.factors is not None)
+        cut_examples(dataset.n, asked.blocks or 1)
+    except ValueError as error:
+        raise UserError(str(error)) from None

@@ -32,6 +32,7 @@ DRIVER_EXAMPLE_BYTES, DRIVER_FEATURE_BYTES = 90, 48
 # row group that is decoded. Where there are so many examples that four columns make a stretch, it is by the examples.
 STREAM_BYTES, STREAM_EXAMPLE_BYTES = 64 << 20, 48
 STREAM_FEATURE_BYTES = 9  # where its list ends, and its kind
+ROW_BYTES = 16  # of a nonzero by example: position and value, twice while pieces are joined
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,21 @@ def _too_much(need: Need, wanted: int, worker: WorkerInfo, left: float, blocks: 
         f"beside {_bytes(PROCESS_BYTES)} for the process: {remedy}{fewer}give workers more memory (--memory-limit), or "
         "start more"
     )
+
+
+def check_rows(dataset: Dataset, workers: Sequence[WorkerInfo]) -> None:
+    """Refuse data that do not fit into the workers' memory by example, when each takes a share by its threads."""
+    threads = sum(worker.threads for worker in workers)
+    for worker in workers:
+        sharing = sum(other.host == worker.host for other in workers)
+        wanted = ROW_BYTES * dataset.nnz * worker.threads // threads
+        limit = worker.memory_limit or psutil.virtual_memory().available // sharing
+        if wanted > MOST_SHARE * limit - PROCESS_BYTES * bool(worker.memory_limit):
+            raise NoRoom(
+                f"worker {worker.name} at {worker.address} would need {_bytes(wanted)} for its share of the "
+                f"{dataset.nnz:,} nonzeros by example, and has {_bytes(limit)}: give workers more memory "
+                "(--memory-limit), or start more"
+            )
 
 
 def check_driver(dataset: Dataset) -> None:

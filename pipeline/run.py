@@ -10,6 +10,7 @@ numbered by falling λ whenever they are written.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
@@ -26,6 +27,8 @@ from pipeline.stored import (
     CLAIM,
     COEFFICIENT_SCHEMA,
     COEFFICIENTS,
+    PASS_SCHEMA,
+    PASSES,
     PATH,
     REPORT,
     RUN_JSON,
@@ -123,6 +126,16 @@ class Run:
         fs, path = open_storage(self.url, self.options)
         remove(fs, f"{path}/{STATE}")
 
+    def add_pass(self, index: int, number: int, beta: Coefficients, features: np.ndarray) -> None:
+        """Store the coefficients after a pass of an online learner, in a file of their own."""
+        ids = features[beta.position]
+        order = np.argsort(ids)
+        table = pa.Table.from_arrays([pa.array(ids[order]), pa.array(beta.value[order])], schema=PASS_SCHEMA)
+        fs, path = open_storage(self.url, self.options)
+        self.keeper.claim.check(fs)
+        make_folder(fs, f"{path}/{PASSES}")
+        _write_table(fs, f"{path}/{PASSES}/{pass_name(index, number)}", table)
+
     def add_state(self, done: int, state: Callable[[], Mapping[str, np.ndarray]]) -> None:
         """Store what the algorithm carries on, if the λ since the last time took much longer than storing it did."""
         if sum(row["seconds"] for row in self.path[self.state_done :]) < self.state_seconds / STATE_SHARE:
@@ -184,6 +197,7 @@ class Run:
             return  # the files are another's by now
         for name in (RUN_JSON, TRACE):
             remove(run.fs, f"{run.path}/{name}")
+        remove(run.fs, f"{run.path}/{PASSES}", recursive=True)
 
     def _claimed(self) -> ClaimedRun:
         return ClaimedRun(*open_storage(self.url, self.options), self.keeper.claim)
@@ -200,13 +214,18 @@ class Run:
             _write_table(fs, f"{path}/{name}", table)
 
 
+def pass_name(index: int, number: int) -> str:
+    """The file of a pass, counted from 1, of the λ with this index."""
+    return f"lambda-{index:05d}-pass-{number:05d}.parquet"
+
+
 def path_row(solution: Solution, bic: float) -> dict[str, Any]:
     """A row of path.parquet."""
     return {
         "index": solution.lambda_index,
         "lambda": solution.lam,
         "objective": solution.objective,
-        "gap": solution.gap,
+        "gap": None if math.isnan(solution.gap) else solution.gap,
         "nonzeros": solution.nonzeros,
         "intercept": solution.intercept,
         "rounds": solution.rounds,
@@ -233,6 +252,7 @@ def open_run(url: str, record: RunRecord, options: StorageOptions, *, resume: bo
         else:
             for name in (PATH, COEFFICIENTS, TRACE, STATE, REPORT):
                 remove(fs, f"{path}/{name}")
+            remove(fs, f"{path}/{PASSES}", recursive=True)
             ClaimedRun(fs, path, keeper.claim).write(record)
     except BaseException:
         keeper.release()
@@ -252,7 +272,7 @@ def check_output(url: str, options: StorageOptions, *, resume: bool, overwrite: 
     if exists and not (resume or overwrite):
         raise OutputExists(f"{where}: a run is there already: continue it with --resume or replace it with --overwrite")
     # What is left of a run without run.json may be replaced; what is nobody's run may not.
-    replaced = (PATH, COEFFICIENTS, TRACE, STATE, REPORT) if overwrite else ()
+    replaced = (PATH, COEFFICIENTS, TRACE, STATE, REPORT, PASSES) if overwrite else ()
     if not exists and set(_other_files(fs, path)).difference(replaced):
         raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
     return exists

@@ -110,6 +110,9 @@ class RunRecord(Record):
     complete: bool = False
     seconds: Mapping[str, float | None] = field(default_factory=dict)  # by stage
     blocks: Sequence[list[int]] | None = field(default=None, metadata=PERHAPS)  # the partitions of each
+    example_cuts: Sequence[int] | None = field(
+        default=None, metadata=PERHAPS
+    )  # of parts by example: first of each, end
     lambda_max: float | None = field(default=None, metadata=PERHAPS)
     lambdas: Sequence[float] | None = field(default=None, metadata=PERHAPS)  # all that are planned
     # By what the best model is chosen, and by what the models are judged besides, which chooses nothing.
@@ -247,6 +250,7 @@ _RUN = record(
         "complete": flag,
         "seconds": mapping(optional(number(0, LONGEST_SECONDS))),
         "blocks": listed(listed(whole())),
+        "example_cuts": listed(whole()),
         "lambda_max": number(low=0),
         "lambdas": listed(number(low=0)),
         "evaluation": _EVALUATION,

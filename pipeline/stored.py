@@ -22,6 +22,7 @@ from transforms.validation import LARGEST_ID, refuse_nulls, refuse_other_columns
 T = TypeVar("T")
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
 STATE = "state.parquet"  # while a run is at work
+PASSES = "passes"  # a folder: the coefficients after each pass of an online learner
 REPORT = "report.html"
 CLAIM = "claim.json"
 WITHOUT_STATE = "delete it to go on without, to a path that is the same within the tolerance"
@@ -44,6 +45,7 @@ PATH_SCHEMA = pa.schema(
     ]
 )
 COEFFICIENT_SCHEMA = pa.schema([("lambda_index", pa.int32()), ("feature", pa.int64()), ("weight", pa.float64())])
+PASS_SCHEMA = pa.schema([("feature", pa.int64()), ("weight", pa.float64())])
 TRACE_SCHEMA = pa.schema(
     [
         ("lambda_index", pa.int32()),

@@ -136,6 +136,30 @@ class DefaultOptions:
         _require(self.threads is None or self.threads >= 1, "threads", "be at least 1", self.threads)
 
 
+@dataclass(frozen=True)
+class TruncatedGradientOptions:
+    """What the online learner is run with. The step for an example is learning_rate · decay^(pass − 1) / t^power_t.
+
+    t: the examples that its part has seen, one more at first. All as in Vowpal Wabbit: -l, --decay_learning_rate,
+    --power_t, --passes.
+    """
+
+    learning_rate: float = option(0.5, "The learning rate of the first pass.")
+    decay: float = option(1.0, "The learning rate of a pass over that of the pass before.")
+    power_t: float = option(0.5, "How fast steps shrink within passes: by t^power_t after t examples.")
+    passes: int = option(10, "Passes over the examples for one λ.", least=1)
+    save_every: int = option(
+        1, "Store the coefficients after every K-th pass; 0: the last alone.", metavar="K", least=0
+    )
+
+    def __post_init__(self) -> None:
+        _require(0 < self.learning_rate < math.inf, "learning_rate", "be > 0 and finite", self.learning_rate)
+        _require(0 < self.decay <= 1, "decay", "be above 0 and at most 1", self.decay)
+        _require(0 <= self.power_t <= 1, "power_t", "be from 0 to 1", self.power_t)
+        _require(self.passes >= 1, "passes", "be at least 1", self.passes)
+        _require(self.save_every >= 0, "save_every", "be at least 0", self.save_every)
+
+
 def _require(holds: bool, name: str, rule: str, found: object) -> None:
     if not holds:
         raise ValueError(f"{name} must {rule}, got {found}")

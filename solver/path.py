@@ -42,6 +42,10 @@ OnState: TypeAlias = Callable[[int, Callable[[], StateVectors]], None]
 """Takes the number of λ done and what gives the state there, good until the next λ is asked for."""
 
 
+OnPass: TypeAlias = Callable[[int, int, Coefficients], None]
+"""Takes the index of λ, the pass of an online learner, counted from 1, and β after it."""
+
+
 class StateMismatch(ValueError):
     """A state that does not belong to the problem, or is damaged."""
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from solver.arrays import Coefficients
 
-Stop: TypeAlias = Literal["zero", "tolerance", "limit", "no step", "gap"]
+Stop: TypeAlias = Literal["zero", "tolerance", "limit", "no step", "gap", "passes"]
 
 
 class ConvergenceWarning(UserWarning):
@@ -42,7 +42,8 @@ class Solution:
 
     stop: "zero", λ ≥ λmax, where all penalised coefficients are zero; "tolerance", the algorithm's own was met;
     "limit", max_rounds; "no step", the line search found no step although rounding does not explain it; "gap", rounds
-    hardly lower f any more, but the gap is too wide to take that for the end.
+    hardly lower f any more, but the gap is too wide to take that for the end; "passes", so many as were asked for are
+    done, which is all that an online learner aims at. gap: NaN where it was not computed.
     """
 
     lambda_index: int
@@ -58,7 +59,7 @@ class Solution:
 
     @property
     def converged(self) -> bool:
-        return self.stop in ("zero", "tolerance")
+        return self.stop in ("zero", "tolerance", "passes")
 
     @property
     def nonzeros(self) -> int:

@@ -65,8 +65,8 @@ def _count(local, counts):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _scatter(indptr, local, values, place, examples, out):  # type: ignore[no-untyped-def]
-    """CSR to CSC: each nonzero goes to place[its feature], which moves on. No values are moved if out is empty."""
+def transpose(indptr, local, values, place, examples, out):  # type: ignore[no-untyped-def]
+    """CSR to CSC, or back: each nonzero goes to place[its feature], which moves on. An empty `out` takes no values."""
     valued = out.size > 0
     for row in range(indptr.size - 1):
         for k in range(indptr[row], indptr[row + 1]):
@@ -110,7 +110,7 @@ def by_feature(parsed: Parsed, strategy: str, buckets: int) -> ByFeature:
     rows = parsed.indptr.size - 1
     examples = np.empty(nnz, dtype=np.uint16 if rows <= 1 << 16 else np.int32)
     values = np.empty(0 if parsed.all_ones else nnz, dtype=np.float32)
-    _scatter(parsed.indptr, local, parsed.values, counts, examples, values)
+    transpose(parsed.indptr, local, parsed.values, counts, examples, values)
     directory = np.empty(buckets + 1, dtype=DIRECTORY)
     directory["features"], directory["nnz"] = starts
     return ByFeature(features, ordered, examples, values, directory)

@@ -23,7 +23,7 @@ from pipeline.commands.shared import (
     printable,
     set_up_logging,
 )
-from pipeline.display import Display, open_display
+from pipeline.display import Display, open_display, relative_gap
 from pipeline.driver.launch import driver_options, run_on_cluster, runs_on_cluster, shared_location
 from pipeline.driver.record import RunFolder
 from pipeline.driver.task import Job
@@ -45,6 +45,7 @@ Examples:
   dask-submit fit data/train --output runs/fine --path-length 40 --path-ratio 0.7 --tol 1e-6 --max-rounds 1000
   dask-submit fit data/train --output runs/net --l1-ratio 0.9 --standardize --class-weight balanced
   dask-submit fit data/train --output runs/paper --algorithm paper
+  dask-submit fit data/train --output runs/online --algorithm truncated-gradient --learning-rate 0.3 --passes 20
   dask-submit fit data/train --output runs/first --resume
   dask-submit fit data/train --output runs/first --path-length 30 --extra-lambdas 5,3 --resume
   dask-submit fit /shared/train --output /shared/run --scheduler tcp://10.0.0.5:8786 --detach
@@ -65,7 +66,7 @@ def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(list(ALGORITHMS)),
             default=DEFAULT,
             show_default=True,
-            help="The certified subspace search, or d-GLMNET exactly as published.",
+            help="The certified subspace search, d-GLMNET as published, or the online learner it was compared with.",
         ),
         *options_from(ProblemOptions, choices={"loss": list(LOSSES)}),
         click.option(
@@ -247,7 +248,7 @@ def _summary(path: Sequence[dict[str, Any]], output: str, seconds: float) -> Tab
             f"{row['lambda']:.5g}",
             f"{row['nonzeros']:,}",
             f"{row['objective']:.8g}",
-            f"{row['gap'] / row['objective'] if row['objective'] else 0:.1e}",
+            relative_gap(row["gap"], row["objective"]),
             f"{row['rounds']}{'' if row['converged'] else ' (limit)'}",
             f"{row['seconds']:.2f}",
             f"{100 * share:.0f} %",

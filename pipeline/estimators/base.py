@@ -154,7 +154,10 @@ class L1Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _options(self) -> Any:
         """The algorithm's options; those that it does not have must be left alone."""
-        kind = find_algorithm(self.algorithm).Options
+        algorithm = find_algorithm(self.algorithm)
+        if algorithm.NEEDS != "columns":
+            raise ValueError(f"algorithm={self.algorithm!r} learns by example, which estimators do not: use fit_path")
+        kind = algorithm.Options
         known = {field.name for field in options_of(kind)}
         asked = {name: getattr(self, name) for name in ("tol", "gap", "max_rounds", "subspace_memory")}
         given = {name: value for name, value in asked.items() if value is not None}

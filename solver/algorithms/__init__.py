@@ -1,24 +1,26 @@
 """The algorithms, by name. Each is a module with
     NAME, Options       what it is called; the dataclass it is run with
-    NEEDS               "columns", the blocks of solver/blocks.py; an algorithm by example would need "rows"
+    NEEDS               "columns", the blocks of solver/blocks.py, or "rows", the parts of solver/rows.py
     INTERCEPT           does a fit have an intercept unless told otherwise?
     solve_path(blocks, problem, lambdas, options, null, start, on_round, on_state)
                         the solutions, each as soon as it is there. If the algorithm carries more than coefficients from
-                        λ to λ, on_state gets that as well, once a solution has been taken
+                        λ to λ, on_state gets that as well, once a solution has been taken. One by example gets rows
+                        in place of blocks, and also on_pass, which it gives β after each pass
 Whoever runs one goes through `solve_path` here and asks for nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from solver.algorithms import certified, paper
+from solver.algorithms import certified, paper, truncated_gradient
 from solver.blocks import Blocks
-from solver.path import OnState, PathStart, falling
+from solver.path import OnPass, OnState, PathStart, falling
 from solver.problem import Problem
 from solver.records import OnRound, Solution
+from solver.rows import Rows
 from solver.start import NullModel, null_model
 
 
@@ -30,20 +32,10 @@ class Algorithm(Protocol):
     INTERCEPT: bool
     Options: type[Any]
 
-    def solve_path(
-        self,
-        blocks: Blocks,
-        problem: Problem,
-        lambdas: Sequence[float],
-        options: Any,
-        null: NullModel,
-        start: PathStart,
-        on_round: OnRound | None = None,
-        on_state: OnState | None = None,
-    ) -> Iterator[Solution]: ...
+    solve_path: Callable[..., Iterator[Solution]]
 
 
-ALGORITHMS: dict[str, Algorithm] = {module.NAME: module for module in (certified, paper)}
+ALGORITHMS: dict[str, Algorithm] = {module.NAME: module for module in (certified, paper, truncated_gradient)}
 
 
 def find_algorithm(name: str) -> Algorithm:
@@ -61,7 +53,7 @@ def algorithm_of(options: Any) -> Algorithm:
 
 
 def solve_path(
-    blocks: Blocks,
+    blocks: Blocks | Rows,
     problem: Problem,
     lambdas: Sequence[float],
     options: Any,
@@ -70,16 +62,21 @@ def solve_path(
     start: PathStart | None = None,
     on_round: OnRound | None = None,
     on_state: OnState | None = None,
+    on_pass: OnPass | None = None,
 ) -> Iterator[Solution]:
     """Solve for each λ in turn, by the algorithm of the options, and yield as soon as it is done.
 
     null: the model at λmax, if it is known. start: to take up a path, the same lambdas, how many are done, and the last
     coefficients. on_state: called after a solution has been taken, where an algorithm has a state.
+    on_pass: called after each pass of an algorithm by example, which is given rows, and must be given the null model.
     """
     if list(lambdas) != falling(lambdas):
         raise ValueError("lambdas must fall, each value once")
+    algorithm, start = algorithm_of(options), start or PathStart()
+    if isinstance(blocks, Rows):
+        yield from algorithm.solve_path(blocks, problem, lambdas, options, null, start, on_round, on_state, on_pass)
+        return
     blocks.set_penalty(problem.penalty)
     null = null_model(blocks, problem) if null is None else null
-    start = start or PathStart()
     start = replace(start, betas=tuple(problem.feasible(beta) for beta in start.betas))
-    yield from algorithm_of(options).solve_path(blocks, problem, lambdas, options, null, start, on_round, on_state)
+    yield from algorithm.solve_path(blocks, problem, lambdas, options, null, start, on_round, on_state)
