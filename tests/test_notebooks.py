@@ -57,7 +57,12 @@ def executed() -> dict[Path, Any]:
 
 
 def test_there_are_notebooks() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["01_quickstart", "02_path_and_sparsity", "03_cluster"]
+    assert [path.stem for path in NOTEBOOKS] == [
+        "01_quickstart",
+        "02_path_and_sparsity",
+        "03_cluster",
+        "04_paper_experiment",
+    ]
 
 
 @each_notebook
