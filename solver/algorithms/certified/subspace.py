@@ -194,28 +194,29 @@ class Subspace:
         violations are smaller. With an L2 part violations cost in second order only, and Newton steps close the gap.
         """
         self.dual_margins, g = self.margins, self.g
-        best = self._gap_from(self.margins, g)
-        level = 1.0 + DUAL_POINT.slack_share * asked
-        for turn in range(0 if self.f.terms.is_ridged else DUAL_POINT.max_projections + 1):
-            if best <= asked * self.objective:
+        best, enough = self._gap_from(self.margins, g), asked * self.objective
+        if self.dual_offset is not None and best > enough:  # β has moved little since
+            best, g = self._try_dual_point(self.margins + self.dual_offset, best, g)
+        for _ in range(0 if self.f.terms.is_ridged else DUAL_POINT.max_projections):
+            before = best
+            if best > enough:
+                level = 1.0 + DUAL_POINT.slack_share * asked
+                best, g = self._try_dual_point(self._project_dual_point(g, level), best, g)
+            if best == before:
                 break
-            if turn:
-                margins = self._project_dual_point(g, level)
-            elif self.dual_offset is not None:  # β has moved little since
-                margins = self.margins + self.dual_offset
-            else:
-                continue
-            self._free.refit(margins)
-            slopes = self._slopes_at(margins)
-            gap = self._gap_from(margins, slopes)
-            if gap >= best:
-                self._residual_at = None
-                if turn:
-                    break
-            else:
-                best, self.dual_margins, g = gap, margins, slopes
         self.dual_offset = None if self.dual_margins is self.margins else self.dual_margins - self.margins
         return best
+
+    def _try_dual_point(self, margins: Float64, best: float, g: Float64) -> tuple[float, Float64]:
+        """Take these margins as `dual_margins` if their gap is below `best`; the gap and the slopes that hold then."""
+        self._free.refit(margins)
+        slopes = self._slopes_at(margins)
+        gap = self._gap_from(margins, slopes)
+        if gap >= best:
+            self._residual_at = None
+            return best, g
+        self.dual_margins = margins
+        return gap, slopes
 
     def _project_dual_point(self, g: Float64, level: float) -> Float64:
         """Margins near `dual_margins` at which no slope is above `level` times its threshold, roughly.
