@@ -117,8 +117,10 @@ def test_the_paper_s_algorithm_gives_the_same_minimum() -> None:
     assert paper.objective_ == pytest.approx(L1LogisticRegression(gap=1e-8).fit(X, y).objective_, rel=1e-7)
     with pytest.raises(ValueError, match="gap does not go with algorithm='paper'"):
         L1LogisticRegression(algorithm="paper", gap=0.1).fit(X, y)
-    with pytest.raises(ValueError, match="algorithm must be one of default, paper, got 'best'"):
+    with pytest.raises(ValueError, match="algorithm must be one of default, paper, truncated-gradient, got 'best'"):
         L1LogisticRegression(algorithm="best").fit(X, y)
+    with pytest.raises(ValueError, match="learns by example, which estimators do not: use fit_path"):
+        L1LogisticRegression(algorithm="truncated-gradient").fit(X, y)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.6])
