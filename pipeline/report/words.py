@@ -132,8 +132,8 @@ def tiles(data: RunData) -> list[Tile]:
     features = data.record.dataset.features
     found = []
     if data.metric is not None:
-        label = f"Best {judges(data)} {metric_title(data.metric)}"
-        found.append(Tile(label, metric(row[data.metric]), f"chose model {row['index']}"))
+        label = f"{judges(data).capitalize()} {metric_title(data.metric)}"
+        found.append(Tile(label, metric(row[data.metric]), f"the best: model {row['index']}"))
     found += _test_tile(data, row)
     found += [
         Tile("Nonzeros", f"{row['nonzeros']:,}", f"of {features:,} features" if features else "features with a weight"),
@@ -151,7 +151,7 @@ def _test_tile(data: RunData, row: dict[str, Any]) -> list[Tile]:
     value = row.get(TEST + name)
     if data.record.test is None or value is None:
         return []
-    return [Tile(f"Test {metric_title(name)}", metric(value), "had no part in choosing")]
+    return [Tile(f"Test {metric_title(name)}", metric(value), "chose nothing")]
 
 
 def _models(data: RunData) -> str:
