@@ -172,7 +172,7 @@ class Exchanger:
         """Of this exchange, and all before it, nothing is wanted any more."""
         self._check(token)
         self._over = max(self._over, number)
-        for old in [one for one in self._bins if one <= number]:
+        for old in [one for one in list(self._bins) if one <= number]:
             self._bins.pop(old).give_up()
 
     def held_back(self, token: str, number: int) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 from distributed import Client
 
@@ -21,7 +21,7 @@ from pipeline.resident import ExampleOptions
 from pipeline.rows import DaskRows
 from pipeline.run import PATH_OPTIONS, Run, open_run
 from pipeline.run_record import RunRecord, plain_options
-from pipeline.stored import STATE, WITHOUT_STATE
+from pipeline.stored import LARGEST_LAMBDA, STATE, WITHOUT_STATE
 from solver import (
     Algorithm,
     Coefficients,
@@ -161,35 +161,38 @@ def fit_path(
             client = _current_client() or stack.enter_context(open_client(ClusterOptions()))
         started -= sum(row["seconds"] for row in run.path)  # those of a run that was cut off
         check_driver(opened)
-        hold: Callable[..., DaskBlocks | DaskRows] = _hold_rows if asked.by_example else _hold_blocks
-        resident = hold(run, client, opened, asked, residency, how, watcher)
+        hold: Callable[..., Held] = _hold_rows if asked.by_example else _hold_blocks
+        resident, dealt = hold(run, client, opened, asked, residency, how, watcher)
         stack.callback(resident.close)
+        run.settle(**dealt)
         _solve(run, resident, opened, how, asked, watcher)
         run.finish(dict(run.record.seconds) | {"fit": perf_counter() - started})
     return run
 
 
+# What lives on workers, and how it was dealt out, for run.json.
+Held: TypeAlias = tuple[DaskBlocks | DaskRows, dict[str, Any]]
+
+
 def _hold_blocks(
     run: Run, client: Client, dataset: Dataset, asked: Fit, residency: str, how: ExampleOptions, watcher: Watcher
-) -> DaskBlocks:
+) -> Held:
     """Columns on workers. A path is taken up with the blocks it was begun with, whatever the cluster looks like now."""
     workers = list_workers(client)
     groups = run.record.blocks or make_groups(len(dataset.partitions), asked.blocks, workers)
     resident = DaskBlocks(client, dataset, groups, residency, how, workers, on_placed=watcher.placed)
-    run.settle(blocks=groups)
-    return resident
+    return resident, {"blocks": groups}
 
 
 def _hold_rows(
     run: Run, client: Client, dataset: Dataset, asked: Fit, residency: str, how: ExampleOptions, watcher: Watcher
-) -> DaskRows:
+) -> Held:
     """Examples on workers, in the parts that the run was begun with: by default one for each thread of the cluster."""
     workers = list_workers(client)
     parts = asked.blocks or min(sum(worker.threads for worker in workers), dataset.n)
     cuts = run.record.example_cuts or cut_examples(dataset.n, parts)
     resident = DaskRows(client, dataset, cuts, how, workers)
-    run.settle(example_cuts=cuts)
-    return resident
+    return resident, {"example_cuts": cuts}
 
 
 def _pose(
@@ -267,9 +270,13 @@ def _planned(run: Run, path: PathOptions, largest: float | None) -> list[float]:
 
 def _grid(path: PathOptions, largest: float) -> list[float]:
     try:
-        return path.grid(largest)
+        lambdas = path.grid(largest)
     except ValueError as error:
         raise UserError(str(error)) from None
+    for lam in lambdas:
+        if not 1 / LARGEST_LAMBDA < lam < LARGEST_LAMBDA:  # path.parquet would be taken for damaged
+            raise UserError(f"λ must lie between {1 / LARGEST_LAMBDA:g} and {LARGEST_LAMBDA:g}, got {lam:g}")
+    return lambdas
 
 
 def _current_client() -> Client | None:

@@ -42,6 +42,7 @@ from pipeline.stored import (
     read_state,
     read_trace,
     read_weights,
+    with_lambdas,
 )
 from solver import Coefficients, Problem, RoundRecord, Solution, with_intercept
 from transforms import OutputExists, UserError
@@ -124,6 +125,7 @@ class Run:
         """λ come in between those that the state was taken after: it does not fit them any more."""
         self.state, self.state_done = None, 0
         fs, path = open_storage(self.url, self.options)
+        self.keeper.claim.check(fs)
         remove(fs, f"{path}/{STATE}")
 
     def add_pass(self, index: int, number: int, beta: Coefficients, features: np.ndarray) -> None:
@@ -206,7 +208,7 @@ class Run:
         fs, path = open_storage(self.url, self.options)
         tables = {
             TRACE: pa.Table.from_pylist(self.trace, schema=TRACE_SCHEMA),
-            COEFFICIENTS: _numbered(self.coefficients),
+            COEFFICIENTS: with_lambdas(_numbered(self.coefficients), [row["lambda"] for row in self.path]),
             PATH: pa.Table.from_pylist(self.path, schema=judged_schema(self.path)),
         }
         for name, table in tables.items():
@@ -303,7 +305,7 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     run.path = read_path_rows(fs, path)
     weights = read_weights(fs, path, run.path, stored.dataset.index_base)
     run.coefficients = [_table_of(weights, k) for k in range(run.done)]
-    run.trace = read_trace(fs, path, run.done)
+    run.trace = read_trace(fs, path, [row["lambda"] for row in run.path])
     found = read_state(fs, path, run.done)
     if found is not None:
         run.state_done, run.state = found

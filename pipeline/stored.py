@@ -5,7 +5,8 @@ Whatever comes from here may be handed to kernels: ids are in range and rise, we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from transforms.validation import LARGEST_ID, refuse_nulls, refuse_other_columns
 
 T = TypeVar("T")
 RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.parquet", "trace.parquet"
+LAMBDAS = b"lambdas"  # of coefficients.parquet: the λ that its numbers stand for, as JSON in its schema's metadata
 STATE = "state.parquet"  # while a run is at work
 PASSES = "passes"  # a folder: the coefficients after each pass of an online learner
 REPORT = "report.html"
@@ -127,8 +129,10 @@ def read_weights(fs: Any, path: str, rows: Sequence[dict[str, Any]], index_base:
             raise Mismatch(f"feature ids outside {index_base}..{LARGEST_ID}")
         if not np.isfinite(values).all():
             raise Mismatch("weights that are not finite")
-        starts = np.searchsorted(index, np.arange(len(rows) + 1))
-        return Weights(starts, features[: starts[-1]], values[: starts[-1]])
+        numbers = _numbers_of([row["lambda"] for row in rows], table.schema.metadata)
+        first, last = np.searchsorted(index, numbers), np.searchsorted(index, numbers, side="right")
+        taken = np.concatenate([np.empty(0, np.int64), *(np.arange(*ends) for ends in zip(first, last, strict=True))])
+        return Weights(np.concatenate(([0], np.cumsum(last - first))), features[taken], values[taken])
 
     found = _read(fs, f"{path}/{COEFFICIENTS}", COEFFICIENT_SCHEMA, weights)
     if np.diff(found.starts).tolist() != [row["nonzeros"] for row in rows]:
@@ -136,15 +140,39 @@ def read_weights(fs: Any, path: str, rows: Sequence[dict[str, Any]], index_base:
     return found
 
 
-def read_trace(fs: Any, path: str, done: int) -> list[dict[str, Any]]:
-    """trace.parquet, the rounds of the first `done` λ."""
+def with_lambdas(table: pa.Table, lambdas: Sequence[float]) -> pa.Table:
+    """Coefficients that say which λ their numbers stand for: path.parquet, written later, may number others."""
+    return table.replace_schema_metadata({LAMBDAS: json.dumps(list(lambdas))})
+
+
+def _numbers_of(lambdas: Sequence[float], metadata: Mapping[bytes, bytes] | None) -> np.ndarray:
+    """The numbers that these λ have in coefficients.parquet; earlier versions numbered them as path.parquet does."""
+    if not metadata or LAMBDAS not in metadata:
+        return np.arange(len(lambdas))
+    try:
+        found = np.array(json.loads(metadata[LAMBDAS]), np.float64)
+    except (ValueError, TypeError, RecursionError):
+        raise Mismatch("its λ are not a list of numbers") from None
+    if found.ndim != 1 or not (np.diff(found) < 0.0).all() or not np.isin(lambdas, found).all():
+        raise Mismatch("its λ must fall, and have those of path.parquet among them")
+    return found.size - 1 - np.searchsorted(found[::-1], lambdas)
+
+
+def read_trace(fs: Any, path: str, lambdas: Sequence[float]) -> list[dict[str, Any]]:
+    """trace.parquet, the rounds of these λ, by their places among them.
+
+    The last round of a λ is at that λ; those before it may be on the way to it.
+    """
 
     def rows(table: pa.Table) -> list[dict[str, Any]]:
         _refuse_negative(
             table, ("lambda_index", "lambda", "round", "objective", "nonzeros", "seconds", "line_search_seconds")
         )
         found: list[dict[str, Any]] = table.to_pylist()
-        return [row for row in found if row["lambda_index"] < done]
+        reached = {row["lambda_index"]: row["lambda"] for row in found}
+        places = {lam: k for k, lam in enumerate(lambdas)}
+        numbers = {index: places[lam] for index, lam in reached.items() if lam in places}
+        return [row | {"lambda_index": numbers[row["lambda_index"]]} for row in found if row["lambda_index"] in numbers]
 
     return _read(fs, f"{path}/{TRACE}", TRACE_SCHEMA, rows)
 

@@ -45,7 +45,7 @@ def watch_drivers(client: Client) -> None:
     try:
         put = client.scheduler.register_scheduler_plugin  # Client.register_plugin, with a limit to its patience
         client.sync(put, plugin=dumps(watch), name=WATCH, idempotent=True, callback_timeout=LIMIT_SECONDS)
-    except UNREACHABLE as error:
+    except (*UNREACHABLE, ImportError) as error:  # ImportError: an earlier version of this package is there
         logger.warning(
             "warning: the scheduler takes no plugin (%s): while nobody follows the run, its driver is not moved away "
             "from a worker that is stopped until Dask gives that worker up (distributed.scheduler.worker-ttl)",
@@ -82,6 +82,9 @@ class DriverWatch(SchedulerPlugin):  # type: ignore[misc]
                 if not self._is_needed():
                     return
                 await asyncio.gather(*map(self._look_after, self._silent()))
+        except Exception:
+            logger.exception("the watch over drivers ends")
+            raise
         finally:  # after an error, too: the next driver brings another watch
             self._scheduler.remove_plugin(WATCH)
 

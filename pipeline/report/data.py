@@ -87,7 +87,7 @@ def read_run(run: str, options: StorageOptions) -> RunData:
     """The run at a URL. Raises UserError if it is missing or damaged."""
     model = PathModel.load(run, options)
     fs, path = open_storage(run, options)
-    return RunData(model, read_trace(fs, path, len(model)), {})
+    return RunData(model, read_trace(fs, path, model.lambdas.tolist()), {})
 
 
 def relative_gap(row: dict[str, Any]) -> float | None:

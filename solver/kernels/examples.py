@@ -39,8 +39,9 @@ def learn(
     l1: float,
     weights: Float32,
 ) -> None:
-    # For each example, in order: seen += s; step = rate * s / seen**power; gravity += step * l1;
-    # weights[features] += step * y / (1 + exp(y * m)) * values, with m = truncated(weights[features]) @ values.
+    # For each example, in order: seen += s; step = rate * s / seen**power; m = truncated(weights[features]) @ values;
+    # update = step * y / (1 + exp(y * m)); weights[features] += update * values; gravity += step * l1, unless the
+    # update is next to nothing.
     gravity, valued = 0.0, values.size > 0
     for i in range(signed.size):
         s = abs(signed[i])

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from pipeline import PathModel, PathOptions, Watcher, evaluate, fit_path
+from pipeline import PathModel, PathOptions, Watcher, evaluate, fit_path, run
 from solver import DefaultOptions, Solution
 from tests.pipeline.runs import fit_text, make_rows, to_text
-from transforms import open_dataset
+from transforms import UserError, open_dataset
 
 Submit = Callable[..., subprocess.CompletedProcess[str]]
 STRICT = DefaultOptions(gap=1e-8)
@@ -135,3 +135,47 @@ def test_a_pipeline_is_continued_with_more_lambdas(submit: Submit, tmp_path: Pat
     assert len(model) == 5
     assert None not in [row["log_loss"] for row in model.path]
     assert open_dataset(str(tmp_path / "run" / "data")).n == model.record.dataset.examples
+
+
+@pytest.mark.parametrize("name", ["trace.parquet", "coefficients.parquet", "path.parquet"])
+@pytest.mark.parametrize(
+    "length", [3, 12]
+)  # 12: the last models have all features, so numbers of nonzeros tell nothing
+def test_a_cut_between_the_files_of_an_insertion_loses_nothing(
+    client: Client, data: str, tmp_path: Path, name: str, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, how = str(tmp_path / "more"), {"options": STRICT, "client": client}
+    fit_path(data, url, path=PathOptions(length=length), **how)
+    before = by_lambda(tmp_path / "more")
+    lambdas = [row["lambda"] for row in rows_of(tmp_path / "more", "path")]
+    asked = PathOptions(length=length, extra=(float(np.sqrt(lambdas[-1] * lambdas[-2])),))
+    write = run._write_table
+
+    def cut(fs: Any, path: str, table: Any, **options: Any) -> None:
+        if path.endswith(name):
+            raise KeyboardInterrupt
+        write(fs, path, table, **options)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(run, "_write_table", cut)
+        fit_path(data, url, path=asked, resume=True, **how)
+    loaded = PathModel.load(url)
+    assert loaded.lambdas.tolist() == lambdas
+    for k, lam in enumerate(lambdas):
+        features, weights = loaded.coefficients(k)
+        assert list(zip(features.tolist(), weights.tolist(), strict=True)) == before[lam][1]
+    fit_path(data, url, path=asked, resume=True, **how)
+    after = by_lambda(tmp_path / "more")
+    assert len(after) == length + 1 and {lam: after[lam] for lam in before} == before
+    assert [len(after[lam][2]) for lam in after] == [after[lam][0]["rounds"] for lam in after]
+
+
+def test_lambdas_that_no_reader_takes_are_refused_before_anything_is_written(
+    client: Client, data: str, tmp_path: Path
+) -> None:
+    url = str(tmp_path / "more")
+    fit_path(data, url, path=PathOptions(length=2), options=STRICT, client=client)
+    for lam in (1e101, 1e-101):
+        with pytest.raises(UserError, match="λ must lie between 1e-100 and 1e"):
+            fit_path(data, url, path=PathOptions(length=2, extra=(lam,)), options=STRICT, client=client, resume=True)
+    assert len(PathModel.load(url)) == 2

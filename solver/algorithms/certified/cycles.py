@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from solver.algorithms.certified.quadratic import Quadratic, shortened
+from solver.algorithms.certified.quadratic import Progress, Quadratic, shortened
 from solver.arrays import Float64, Int64
 from solver.kernels import descent, vectors
 
@@ -26,16 +26,16 @@ class Cycles:
         cuts = quad.store.cuts(quad.slots[order], into_vectors=True) if side_by_side else [0, order.size]
         self._parts = [_Part(quad, order[lo:hi]) for lo, hi in pairwise(cuts)]
 
-    def run(self) -> float:
-        """One cycle; returns what the model fell by, at least."""
+    def run(self) -> Progress:
+        """One cycle."""
         if len(self._parts) == 1:
             gain, self.slack = self._parts[0].descend(self._quad.r, self._d, self.slack)
-            return gain
+            return Progress(gain, gain)
         return self._run_parts()
 
-    def _run_parts(self) -> float:
+    def _run_parts(self) -> Progress:
         """A cycle of each part, side by side."""
-        quad, before, first = self._quad, self._d.copy(), self._quad.r.copy()
+        quad, before, first = self._quad, self._d.copy(), self._quad.r
 
         def descend(k: int, _: int) -> tuple[float, float, Float64]:
             r = first.copy()
@@ -48,13 +48,13 @@ class Cycles:
         for other in others:
             change += other
         fall, curvature = float(sum(falls)), float(vectors.energy(change, quad.w))
-        alpha = shortened(fall, curvature)
+        alpha, progress = shortened(fall, curvature)
         if alpha < 1.0:
             change *= alpha
             self._d[:] = before + alpha * (self._d - before)
         np.add(first, change, out=quad.r)
         self.slack = max(steps)
-        return alpha * fall - 0.5 * alpha**2 * curvature
+        return progress
 
 
 class _Part:

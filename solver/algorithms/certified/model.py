@@ -12,7 +12,7 @@ import numpy as np
 from solver.algorithms.certified.cycles import Cycles
 from solver.algorithms.certified.gram import examples_needed, gram_for, has_most_features
 from solver.algorithms.certified.gram_problem import minimise_gram
-from solver.algorithms.certified.quadratic import Quadratic
+from solver.algorithms.certified.quadratic import Progress, Quadratic
 from solver.algorithms.certified.stiff import StiffBlock, StiffGram
 from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, ROUNDING
 from solver.arrays import Float64, Int64
@@ -27,7 +27,7 @@ class Model:
     slow_cycles: cycles that earlier models spent with little gain. The budget of a Gram matrix grows by them.
 
     d: the step. included: the coordinates that take part. cycles: cycles and iterations so far.
-    remaining: what is left to gain: twice the last cycle's gain, or the duality gap of the Gram problem.
+    remaining: what is left to gain: twice what the last cycle promised, or the duality gap of the Gram problem.
     used_gram, weight_error: was the Gram matrix used, and the relative error of its weights.
     """
 
@@ -58,18 +58,19 @@ class Model:
         others = self._order if self._stiff is None else np.setdiff1d(self._order, self._stiff.order)
         # Without the stiffest, columns overlap little: parts of a cycle need not see each other's steps.
         descent = Cycles(self._quad, others, self.d, side_by_side=self._stiff is not None)
-        total, gain = 0.0, np.inf
+        total, promise = 0.0, np.inf
         use_cg, cycles = True, MODEL.first_cycles
         for turn in range(max_turns):
             for _ in range(cycles):
-                last, gain = gain, self._cycle(descent, share, least)
+                last = promise
+                gain, promise = self._cycle(descent, share, least)
                 self.cycles += 1
                 total += gain
-                if gain <= max(share * total, least):
+                if promise <= max(share * total, least):
                     break
-            self.remaining = 2.0 * gain
-            converged_fast = gain <= MODEL.cycles_fast_ratio * last
-            if (turn or converged_fast) and gain <= max(share * total, least):
+            self.remaining = 2.0 * promise
+            converged_fast = promise <= MODEL.cycles_fast_ratio * last
+            if (turn or converged_fast) and promise <= max(share * total, least):
                 return True
             if use_cg:
                 face_gain = self._move_along_face(share, max(least, MODEL.cg_share * share * total))
@@ -79,14 +80,14 @@ class Model:
             cycles = 1 if use_cg else MODEL.cycles_alone
         return False
 
-    def _cycle(self, descent: Cycles, share: float, least: float) -> float:
-        """One cycle over the columns, the stiffest of them last and together; returns the gain."""
-        gain = descent.run()
+    def _cycle(self, descent: Cycles, share: float, least: float) -> Progress:
+        """One cycle over the columns, the stiffest of them last and together."""
+        light = descent.run()
         if self._stiff is None:
-            return gain
-        stiff_gain, step = self._stiff.minimise(share, least)
+            return light
+        stiff, step = self._stiff.minimise(share, least)
         descent.slack = max(descent.slack, step)
-        return gain + stiff_gain
+        return Progress(light.gain + stiff.gain, light.promise + stiff.promise)
 
     # --- by the Gram matrix -------------------------------------------------------------------------------------
 
@@ -145,18 +146,19 @@ class Model:
         residual, image = self._face_slopes(face), np.empty(slots.size)
         precondition = (lambda v: v / h) if self._stiff is None else self._stiff.preconditioner(face, h)
         step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
-        last = np.inf
+        scale, last = np.zeros(slots.size), np.inf  # of the direction, in what the preconditioner takes for curvature
         for k in range(MODEL.cg_iterations):
             scaled = precondition(residual)
             energy = float(residual @ scaled)
             if energy <= 0.0:
                 break
             direction = scaled + (energy / last) * direction
+            scale = residual + (energy / last) * scale
             last = energy
             quad.store.slopes(slots, quad.w * quad.store.product(slots, direction), image)
             image += terms.l2 * direction
             curvature = float(direction @ image)
-            if curvature <= ROUNDING.flat * float(direction @ (h * direction)):
+            if curvature <= ROUNDING.flat * float(direction @ scale):
                 break
             alpha = energy / curvature
             step += alpha * direction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,9 +76,24 @@ class Quadratic:
         return ROUNDING.gram_ridge * spread + ROUNDING.sums_ridge * h
 
 
-def shortened(fall: float, curvature: float) -> float:
-    """How much of a step to take along which the model falls by α fall − ½ α² curvature, at least.
+class Progress(NamedTuple):
+    """What the model fell by, at least, and by how much a step without overlaps would have made it fall.
 
-    The whole step where that is nearly the best: it keeps zeros exact.
+    Where a step is shortened it gains little, however much is left.
     """
-    return 1.0 if fall >= MODEL.full_step_fall * curvature else max(fall, 0.0) / curvature
+
+    gain: float
+    promise: float
+
+
+def shortened(fall: float, curvature: float) -> tuple[float, Progress]:
+    """How much of a step to take along which the model falls by α fall − ½ α² curvature, at least; and what that gains.
+
+    The whole step where that is nearly the best: it keeps zeros exact. Columns that depend on each other may make a
+    step without curvature, and rounding one that does not fall.
+    """
+    if not 0.0 < fall < np.inf:
+        return 0.0, Progress(0.0, 0.0)
+    alpha = 1.0 if fall >= MODEL.full_step_fall * curvature else fall / curvature
+    gain = alpha * fall - 0.5 * alpha**2 * curvature
+    return alpha, Progress(gain, max(gain, 0.5 * fall))

@@ -202,6 +202,7 @@ class CertifiedSearch:
         share, dual, dual_offset = ACCURACY.first_share, -np.inf, None
         while working is not None and self._load_columns(working, working):
             search = self._subspace(lam, working, margins, dual_offset)
+            dual_offset = None  # the search's own from here on: a vector over the examples
             is_first = share == ACCURACY.first_share
             sweep = self._search_and_sweep(search, log, *self._search_limits(share), extrapolate=is_first)
             dual = max(dual, search.f.dual_value(search.dual_margins, sweep.violation))

@@ -14,7 +14,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from solver.algorithms.certified.gram import append_features, examples_needed, form_gram
 from solver.algorithms.certified.gram_problem import minimise_gram
-from solver.algorithms.certified.quadratic import Quadratic, shortened
+from solver.algorithms.certified.quadratic import Progress, Quadratic, shortened
 from solver.algorithms.certified.store import Gram, Store
 from solver.algorithms.certified.tuning import GRAM_CHOICE, MODEL, NEWTON, STIFF
 from solver.arrays import Float64, Int64
@@ -62,23 +62,23 @@ class StiffBlock:
         gram = last.of(quad.store, quad.position[stiffest], quad.w)
         return cls(quad, stiffest, d, gram)
 
-    def minimise(self, share: float, least: float) -> tuple[float, float]:
-        """Minimise over the block; what the model fell by, at least, and the largest change of a slope."""
+    def minimise(self, share: float, least: float) -> tuple[Progress, float]:
+        """Minimise over the block; also the largest change of a slope."""
         quad, order, terms = self._quad, self.order, self._terms
         g, beta = quad.slopes(order), quad.beta[order] + self._d[order]
         accuracy = MODEL.gram_accuracy
         step, _, _ = minimise_gram(self._G, g, beta, terms, quad.energy(), accuracy * share, accuracy * least)
         if not step.any():
-            return 0.0, 0.0
+            return Progress(0.0, 0.0), 0.0
         image = quad.image(order, step)
         fall = float(g @ step) + terms.value(beta) - terms.value(beta + step)
         curvature = float(vectors.energy(image, quad.w))
-        alpha = shortened(fall, curvature)
+        alpha, progress = shortened(fall, curvature)
         image *= alpha
         quad.r[:] -= image
         to_zero = (beta + step == 0.0) & (alpha == 1.0)
         self._d[order] = np.where(to_zero, -quad.beta[order], self._d[order] + alpha * step)
-        return alpha * fall - 0.5 * alpha**2 * curvature, float(np.abs(alpha * (self._G @ step)).max())
+        return progress, float(np.abs(alpha * (self._G @ step)).max())
 
     def preconditioner(self, face: Int64, h: Float64) -> Callable[[Float64], Float64]:
         """The inverse of the Hessian over the face, roughly: the block's Gram matrix, and the diagonal h elsewhere."""

@@ -212,7 +212,7 @@ class Subspace:
         self._free.refit(margins)
         slopes = self._slopes_at(margins)
         gap = self._gap_from(margins, slopes)
-        if gap >= best:
+        if not gap < best:
             self._residual_at = None
             return best, g
         self.dual_margins = margins

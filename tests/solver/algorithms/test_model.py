@@ -8,19 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from solver import DefaultOptions
 from solver.algorithms.certified import model as models
 from solver.algorithms.certified import stiff
 from solver.algorithms.certified import store as stores
 from solver.algorithms.certified.cycles import Cycles
 from solver.algorithms.certified.gram import form_gram
 from solver.algorithms.certified.model import Model
-from solver.algorithms.certified.quadratic import Quadratic
+from solver.algorithms.certified.quadratic import Quadratic, shortened
 from solver.algorithms.certified.stiff import StiffBlock, StiffGram
 from solver.algorithms.certified.store import Gram
 from solver.algorithms.certified.tuning import GRAM_CHOICE, NEWTON, STIFF, STORE
 from solver.penalty import Penalty, Terms
 from solver.threads import Threads
 from tests.solver.algorithms.test_gram import filled_store, mixed
+from tests.solver.algorithms.test_resumed import CASES, assert_same
 from tests.solver.test_problems import MODES as MODES_OF_FIT
 from tests.solver.test_problems import STATED, best, fit, stated, value
 
@@ -73,7 +75,7 @@ def test_a_stiff_block_is_at_its_minimum_after_a_step(name: str) -> None:
     quad = quadratic(X, PENALTIES[name].at(2.0))
     first, d, order = quad.r.copy(), np.zeros(20), np.array([0, 2, 3, 5, 7, 8, 14])
     block = StiffBlock(quad, order, d, exact_gram(quad, X, quad.w))
-    gain, _ = block.minimise(1e-9, 0.0)
+    (gain, _), _ = block.minimise(1e-9, 0.0)
     assert gain == pytest.approx(fall(quad, X, first, d), rel=1e-6) and gain > 0.0
     np.testing.assert_allclose(quad.r, first - quad.w * (X.astype(np.float64) @ d), atol=1e-9)
     assert set(np.flatnonzero(d)) <= set(order)
@@ -89,12 +91,34 @@ def test_a_matrix_of_other_weights_gains_in_every_step_and_ends_at_the_minimum(s
     block = StiffBlock(quad, order, d, exact_gram(quad, X, scale * quad.w))
     before = 0.0
     for _ in range(200):
-        gain, _ = block.minimise(1e-9, 0.0)
+        (gain, promise), _ = block.minimise(1e-9, 0.0)
+        assert promise >= gain
         now = fall(quad, X, first, d)
         assert now - before >= gain - 1e-9 and gain >= 0.0
         before = now
     single = quad.terms.gains(X.astype(np.float64).T @ quad.r, quad.h, quad.beta + d)
     assert single[order].max() <= 1e-9 * before
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_that_cancel_out_leave_the_block_in_order(seed: int) -> None:
+    """A step over a column, its copy and its negative may have no image at all."""
+    rng = np.random.default_rng(seed)
+    B = rng.integers(-1, 2, (40, 4)).astype(np.float32)
+    X = np.hstack([B, B, -B])
+    quad = quadratic(X, Penalty(12).at(0.5), seed)
+    first, d = quad.r.copy(), np.zeros(12)
+    block = StiffBlock(quad, np.flatnonzero(quad.h), d, exact_gram(quad, X, quad.w))
+    for _ in range(30):
+        (gain, _), change = block.minimise(1e-9, 0.0)
+        assert gain >= 0.0 and np.isfinite(change)
+    np.testing.assert_allclose(quad.r, first - quad.w * (X.astype(np.float64) @ d), atol=1e-9)
+
+
+def test_a_shortened_step_promises_more_than_it_gains() -> None:
+    assert shortened(1.0, 1.0) == (1.0, (0.5, 0.5))
+    assert shortened(1.0, 100.0) == (0.01, (0.005, 0.5))
+    assert [shortened(fall, 0.0)[0] for fall in (1.0, 0.0, -4.4e-16, -np.inf, np.nan)] == [1.0, 0.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("copies", [1, 4])
@@ -107,7 +131,8 @@ def test_parts_of_a_cycle_never_overshoot(copies: int, on_columns: None) -> None
     assert len(cycles._parts) > 1
     before = 0.0
     for _ in range(300):
-        gain = cycles.run()
+        gain, promise = cycles.run()
+        assert promise >= gain
         now = fall(quad, X, first, d)
         assert now - before >= gain - 1e-9 and gain >= 0.0
         before = now
@@ -151,3 +176,13 @@ def test_every_problem_is_solved_on_columns(loss: str, intercept: bool, on_colum
             assert found.objective == pytest.approx(optimum, rel=1e-6), STATED[k]
             assert found.objective - optimum <= found.gap + 1e-9 * optimum, STATED[k]
             assert found.converged, STATED[k]
+
+
+@pytest.mark.parametrize("name", ["plain", "intercept", "unpenalised features"])
+def test_a_path_on_columns_has_the_same_bits_when_it_is_cut_and_for_any_blocks(name: str, on_columns: None) -> None:
+    case = replace(CASES[name], options=DefaultOptions(threads=2), states={}, rounds=[])
+    whole = case.solve()
+    for M in (1, 5):
+        assert_same(case.solve(M=M), whole)
+    for done in (1, 4, len(whole) - 1):
+        assert_same(case.solve(case.start(whole, done)), whole[done:])
