@@ -21,7 +21,7 @@ from pipeline.resident import ExampleOptions
 from pipeline.rows import DaskRows
 from pipeline.run import PATH_OPTIONS, Run, open_run
 from pipeline.run_record import RunRecord, plain_options
-from pipeline.stored import LARGEST_LAMBDA, STATE, WITHOUT_STATE
+from pipeline.stored import LARGEST_LAMBDA, RUN_JSON, STATE, WITHOUT_STATE
 from solver import (
     Algorithm,
     Coefficients,
@@ -50,6 +50,7 @@ from transforms.storage import StorageOptions
 
 DEFAULT = "default"
 RESIDENCIES = ("auto", "memory", "stream")
+LONGEST_PATH = 10**6  # λ that run.json may ask for
 SAME_LAMBDA = 1e-9  # how far apart, relatively, two λ are when they are one
 
 
@@ -76,7 +77,7 @@ class Fit:
     options: Any  # the algorithm's own
     problem: ProblemOptions
     factors: Mapping[int, float] | None  # of the penalty, by feature id
-    path: PathOptions
+    path: PathOptions | None  # None: those that a run was begun with
     blocks: int | None
 
     @classmethod
@@ -99,7 +100,7 @@ class Fit:
             raise UserError(f"algorithm {chosen.NAME!r} takes {takes}, got {type(options).__name__}")
         problem = problem or ProblemOptions()
         problem = replace(problem, intercept=chosen.INTERCEPT if problem.intercept is None else problem.intercept)
-        return cls(chosen, options, problem, factors, path or PathOptions(), blocks)
+        return cls(chosen, options, problem, factors, path, blocks)
 
     @property
     def by_example(self) -> bool:
@@ -110,7 +111,7 @@ class Fit:
         chosen = {"algorithm": self.algorithm.NAME, "blocks": self.blocks} | asdict(self.options)
         chosen.pop("threads", None)  # how many cores work on it is no part of what is fitted
         chosen |= asdict(self.problem) | {"penalty_factors": fingerprint(self.factors)}
-        return chosen | {f"path_{name}": value for name, value in asdict(self.path).items()}
+        return chosen | {f"path_{name}": value for name, value in asdict(self.path or PathOptions()).items()}
 
 
 def fit_path(
@@ -142,6 +143,7 @@ def fit_path(
     blocks: M of the paper; by default one for each thread of the cluster. By example, the parts of the examples.
     residency: keep columns in the workers' memory, or stream them from Parquet in each round; auto chooses memory where
     it suffices.
+    path: which λ; by default a grid of twenty, or those that a run which is resumed was begun with.
     resume: continue what was cut off. A run that is asked for λ that it does not have gets these; what is done stays.
     seconds: how long stages before this one took, for run.json, which gets the fit's own beside them.
     """
@@ -224,7 +226,7 @@ def _solve(
         raise UserError(
             f"{run.url}: its passes are named by the place of their λ: only λ below those can be added to it"
         )
-    chosen = {name: value for name, value in asked.recorded().items() if name in PATH_OPTIONS}
+    chosen = {name: value for name, value in asked.recorded().items() if name in PATH_OPTIONS and asked.path}
     run.settle(
         complete=False, lambda_max=largest, lambdas=lambdas, options={**run.record.options, **plain_options(chosen)}
     )
@@ -257,15 +259,34 @@ def _solve(
             raise UserError(f"{run.url}/{STATE}: damaged ({error}): {WITHOUT_STATE}") from None
 
 
-def _planned(run: Run, path: PathOptions, largest: float | None) -> list[float]:
+def _planned(run: Run, path: PathOptions | None, largest: float | None) -> list[float]:
     """All λ that the run is to have: those that it has, those that were planned, and those that are asked for now.
 
     A λ that differs from one of them by rounding is that one.
     """
     known = [*(row["lambda"] for row in run.path), *(run.record.lambdas or ())]
-    asked = _grid(path, largest) if largest is not None else []
+    if largest is None or (path is None and known):
+        return falling(known) if known else []
+    asked = _grid(_begun_with(run) if path is None else path, largest)
     more = [lam for lam in asked if not any(abs(lam - one) <= SAME_LAMBDA * one for one in known)]
     return falling([*known, *more])
+
+
+def _begun_with(run: Run) -> PathOptions:
+    """The λ that a run was begun with, by its run.json."""
+    stored: dict[str, Any] = {
+        name.removeprefix("path_"): tuple(value) if isinstance(value, list) else value
+        for name, value in run.record.options.items()
+        if name in PATH_OPTIONS
+    }
+    try:
+        own = PathOptions(**stored)
+        if not 1 <= own.length <= LONGEST_PATH:
+            raise ValueError(f"path_length must be from 1 to {LONGEST_PATH}")
+        own.grid(1.0)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{run.url}/{RUN_JSON}: damaged ({error}): start over with --overwrite") from None
+    return own
 
 
 def _grid(path: PathOptions, largest: float) -> list[float]:
@@ -305,7 +326,8 @@ def _check(dataset: Dataset, asked: Fit, residency: str, resume: bool, overwrite
         )
     if dataset.nnz == 0:
         raise UserError(f"{dataset.name}: no feature has a nonzero, so there is nothing to learn from")
-    _grid(asked.path, 1.0)
+    if asked.path is not None:
+        _grid(asked.path, 1.0)
 
 
 def _check_by_example(dataset: Dataset, asked: Fit, residency: str) -> None:

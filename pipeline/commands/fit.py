@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from distributed import Client
 from rich.table import Table
 
@@ -158,6 +159,8 @@ def fit_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     arguments = fit_arguments(storage_options, **chosen) | {"resume": resume, "overwrite": overwrite}
+    if resume and not _path_is_given():
+        arguments["path"] = None
     if runs_on_cluster(cluster.scheduler, driver, detach):
         with interrupts_told(output, storage_options, "fit"):
             finished = _fit_on_cluster(
@@ -178,6 +181,13 @@ def fit_command(
     if not quiet:
         print_table(_summary(run.path, output, time.monotonic() - started))
     return 0
+
+
+def _path_is_given() -> bool:
+    """Does the command line, or the configuration, say which λ?"""
+    source = click.get_current_context().get_parameter_source
+    names = ("path_length", "path_ratio", "lambdas", "extra_lambdas")
+    return any(source(name) is not ParameterSource.DEFAULT for name in names)
 
 
 def fit_job(

@@ -179,3 +179,25 @@ def test_lambdas_that_no_reader_takes_are_refused_before_anything_is_written(
         with pytest.raises(UserError, match="λ must lie between 1e-100 and 1e"):
             fit_path(data, url, path=PathOptions(length=2, extra=(lam,)), options=STRICT, client=client, resume=True)
     assert len(PathModel.load(url)) == 2
+
+
+def test_resumed_without_a_word_about_lambdas_a_run_keeps_its_own(client: Client, data: str, tmp_path: Path) -> None:
+    url, how = str(tmp_path / "more"), {"options": STRICT, "client": client, "resume": True}
+    with pytest.raises(KeyboardInterrupt):
+        fit_path(data, url, path=PathOptions(length=6, ratio=0.8), watcher=CutAt(2), options=STRICT, client=client)
+    fit_path(data, url, **how)
+    own = [row["lambda"] for row in rows_of(tmp_path / "more", "path")]
+    assert len(own) == 6 and np.allclose(np.divide(own[1:], own[:-1]), 0.8)
+    fit_path(data, url, **how)
+    assert len(rows_of(tmp_path / "more", "path")) == 6
+    about = tmp_path / "more" / "run.json"
+    assert json.loads(about.read_text())["options"]["path_length"] == 6
+    fit_path(data, url, path=PathOptions(length=7, ratio=0.8), **how)
+    assert len(rows_of(tmp_path / "more", "path")) == 7
+
+
+def test_the_command_resumes_a_run_with_its_own_lambdas(data: str, tmp_path: Path, submit: Submit) -> None:
+    run = str(tmp_path / "own")
+    for words, models in ((("--path-length", "3"), 3), (("--resume",), 3), (("--resume", "--path-length", "4"), 4)):
+        assert submit("fit", data, "--output", run, *words).returncode == 0
+        assert len(rows_of(tmp_path / "own", "path")) == models
