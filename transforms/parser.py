@@ -133,8 +133,9 @@ def _number(at):  # type: ignore[no-untyped-def]
         exponent = -fraction
         mantissa = mantissa * _UPOW10[min(fraction, 19)] + value
     if digits == 0:
-        lower = byte | np.uint8(32)
-        return at, 0.0, EXACT, NOT_FINITE if lower == 110 or lower == 105 else BAD_VALUE  # n(an), i(nf)
+        lower, following = byte | np.uint8(32), _load_byte(at + 1) | np.uint8(32)
+        is_word = (lower == 110 and following == 97) or (lower == 105 and following == 110)  # na(n), in(f); not "no"
+        return at, 0.0, EXACT, NOT_FINITE if is_word else BAD_VALUE
     if digits > 19:
         mantissa, exponent = _leading_digits(start)
     if _load_byte(at) | np.uint8(32) == 101:

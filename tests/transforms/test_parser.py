@@ -248,6 +248,7 @@ BAD = [
     ("1e 1:1", parser.BAD_LABEL, 1, "1e"),
     ("+abc 1:1", parser.BAD_LABEL, 1, "+abc"),
     ("1,2 1:1", parser.BAD_LABEL, 1, "1,2"),
+    ("no 1:1", parser.BAD_LABEL, 1, "no"),
     ("nan 1:1", parser.NOT_FINITE, 1, "nan"),
     ("-inf 1:1", parser.NOT_FINITE, 1, "-inf"),
     ("1e39 1:1", parser.RANGE, 1, "1e39"),
