@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,6 +91,7 @@ def predict(
         with open_writer(file, output, schema) as write:
             start = 0
             for scored in scorer.score(sources):
+                _warn_of_weights(sources, scored, start)
                 margins = scored.margins[:, 0]
                 _refuse_overflow(margins, scored)
                 examples = np.arange(start, start + margins.size)
@@ -105,6 +107,18 @@ def _columns(model: PathModel, margins: np.ndarray, truth: np.ndarray) -> list[n
     labels = np.array([model.label_map["-1"], model.label_map["+1"]])
     known = pa.array(truth, mask=~np.isin(truth, labels))
     return [margins, PROBABILITIES[model.record.loss][0](margins), labels_of(margins, labels), known]
+
+
+def _warn_of_weights(sources: Sequence[Source], scored: Scored, start: int) -> None:
+    """Text whose labels were left away looks like this, and a prediction has no use for weights."""
+    is_text = any(not isinstance(source, Dataset) for source in sources)
+    if start == 0 and is_text and scored.weights is not None and scored.weights.size:
+        warnings.warn(
+            f"the first word of a line, such as {scored.labels[0]:g}:{scored.weights[0]:g}, is read as label:weight. "
+            "If it is a feature, the label is missing: write 0 in front of each line",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _refuse_overflow(margins: np.ndarray, scored: Scored) -> None:

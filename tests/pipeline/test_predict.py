@@ -433,3 +433,12 @@ def test_margins_beyond_all_numbers_are_not_written(client: Client, run: str, wr
     with pytest.raises(UserError, match=r"t\.svm: a margin is beyond all numbers"):
         predict(huge, text, str(tmp_path / "p.parquet"), client=client)
     assert not (tmp_path / "p.parquet").exists()
+
+
+def test_a_first_word_that_may_be_a_feature_is_pointed_out(
+    client: Client, run: str, write: Write, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    predict(run, write("labelled.svm", b"0 1:1 2:1\n"), str(tmp_path / "quiet.csv"), client=client)
+    assert not [one for one in recwarn if "label:weight" in str(one.message)]
+    with pytest.warns(UserWarning, match="such as 1:0.5, is read as label:weight.*write 0 in front of each line"):
+        predict(run, write("bare.svm", b"1:0.5 2:1\n3:1 4:1\n"), str(tmp_path / "told.csv"), client=client)
