@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from transforms.compiled import kernel
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def argsort(keys):  # type: ignore[no-untyped-def]
     """np.argsort(keys, kind="stable") of uint64 keys: a radix sort that passes over digits all keys share."""
     order, next_order = np.arange(keys.size), np.empty(keys.size, np.int64)
