@@ -16,6 +16,7 @@ from pipeline.class_weights import weights_of_classes
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.events import Watcher
 from pipeline.factors import fingerprint, in_order
+from pipeline.fit_options import DEFAULT, RESIDENCIES, PathOptions
 from pipeline.placement import check_driver, list_workers, make_groups
 from pipeline.resident import ExampleOptions
 from pipeline.rows import DaskRows
@@ -34,7 +35,6 @@ from solver import (
     algorithm_of,
     falling,
     find_algorithm,
-    lambda_grid,
     make_problem,
     null_model,
     solve_path,
@@ -42,31 +42,13 @@ from solver import (
 from solver.arrays import Int64
 from solver.free import NoMinimum
 from solver.losses import find_loss
-from solver.options import option
 from solver.path import StateMismatch
 from solver.rows import check_problem, cut_examples, make_problem_by_example
 from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
 
-DEFAULT = "default"
-RESIDENCIES = ("auto", "memory", "stream")
 LONGEST_PATH = 10**6  # λ that run.json may ask for
 SAME_LAMBDA = 1e-9  # how far apart, relatively, two λ are when they are one
-
-
-@dataclass(frozen=True)
-class PathOptions:
-    """Which λ to solve for: a grid down from λmax, or an explicit list."""
-
-    length: int = option(20, "λ in the grid.", least=1)
-    ratio: float = option(0.5, "From one λ to the next, down from λmax.")
-    lambdas: tuple[float, ...] | None = option(None, "Solve for these λ, not for a grid.", metavar="L,L,...")
-    extra: tuple[float, ...] = option((), "Further λ, between those of the grid.", metavar="L,L,...")
-
-    def grid(self, largest: float) -> list[float]:
-        if self.lambdas is not None:
-            return falling([*self.lambdas, *self.extra])
-        return lambda_grid(largest, self.length, self.ratio, self.extra)
 
 
 @dataclass(frozen=True)

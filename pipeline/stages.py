@@ -24,6 +24,7 @@ from pipeline.display import Display, SilentDisplay
 from pipeline.evaluation import evaluate, has_unjudged
 from pipeline.events import Event, Watcher
 from pipeline.fit import fit_path
+from pipeline.fit_options import HELD_OUT
 from pipeline.metrics import NUMBER, TEST, metric_names
 from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
@@ -47,7 +48,6 @@ from transforms.storage import (
     remove_empty_folder,
 )
 
-DEFAULT_FRACTION = 0.2
 REMEDY_OF_RUN = "choose another --output"
 REMEDY = "redo what has changed with --overwrite, or choose another --output"
 
@@ -228,7 +228,7 @@ class _Pipeline:
         if asked is not None:
             check_fraction(asked, "--validation-fraction")
         if not isinstance(trained_on, Dataset):
-            return DEFAULT_FRACTION if asked is None else asked
+            return HELD_OUT if asked is None else asked
         held_out = trained_on.record.hold_out
         if asked is not None and asked != held_out:
             raise UserError(
