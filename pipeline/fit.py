@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from time import perf_counter
 from typing import Any, TypeAlias
 
 from distributed import Client
@@ -21,7 +20,7 @@ from pipeline.placement import check_driver, list_workers, make_groups
 from pipeline.resident import ExampleOptions
 from pipeline.rows import DaskRows
 from pipeline.run import PATH_OPTIONS, Run, open_run
-from pipeline.run_record import RunRecord, plain_options
+from pipeline.run_record import RunRecord, plain_options, spent
 from pipeline.stored import LARGEST_LAMBDA, RUN_JSON, STATE, WITHOUT_STATE
 from solver import (
     Algorithm,
@@ -40,6 +39,7 @@ from solver import (
     solve_path,
 )
 from solver.arrays import Int64
+from solver.compiling import COMPILING, working_seconds
 from solver.free import NoMinimum
 from solver.losses import find_loss
 from solver.path import StateMismatch
@@ -129,7 +129,7 @@ def fit_path(
     resume: continue what was cut off. A run that is asked for λ that it does not have gets these; what is done stays.
     seconds: how long stages before this one took, for run.json, which gets the fit's own beside them.
     """
-    started = perf_counter()
+    started, compiled = working_seconds(), COMPILING.seconds
     storage = StorageOptions(storage_options or {})
     opened = open_dataset(dataset, storage) if isinstance(dataset, str) else dataset
     asked, watcher = Fit.of(algorithm, options, problem, penalty_factors, path, blocks), watcher or Watcher()
@@ -150,7 +150,7 @@ def fit_path(
         stack.callback(resident.close)
         run.settle(**dealt)
         _solve(run, resident, opened, how, asked, watcher)
-        run.finish(dict(run.record.seconds) | {"fit": perf_counter() - started})
+        run.finish(spent(run.record.seconds, "fit", working_seconds() - started, COMPILING.seconds - compiled))
     return run
 
 

@@ -31,6 +31,7 @@ from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, up
 from pipeline.scoring import Source, client_for, find_sources, source_identity
 from pipeline.stored import PATH, REPORT, RUN_JSON
 from solver import ProblemOptions
+from solver.compiling import COMPILING, working_seconds
 from solver.losses import Loss, find_loss
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
 from transforms.dataset_record import DATASET_JSON
@@ -250,7 +251,7 @@ class _Pipeline:
             _refuse_options_of_text(self.options.convert, trained_on)
             self.display.note(f"convert: nothing to do, {trained_on.name} is a data set")
             return trained_on, {}
-        started = perf_counter()
+        started, compiled = working_seconds(), COMPILING.seconds
         watch = _Watch(self.display, "convert")
         arguments = self.options.convert | {"hold_out": max([one.held_out or 0.0 for one in judges], default=0.0)}
         if self.loss.LABELS == NUMBER:
@@ -261,7 +262,8 @@ class _Pipeline:
         if watch.begun and bad.count:
             self.display.note(f"{bad.count:,} bad lines were left out; the first: {bad.first[0]}")
         if watch.begun:
-            return dataset, {"convert": perf_counter() - started}
+            spent = {"convert": working_seconds() - started, "compile": COMPILING.seconds - compiled}
+            return dataset, {name: seconds for name, seconds in spent.items() if seconds}
         before = self.record()
         seconds = before.seconds.get("convert") if before else None
         return dataset, {} if seconds is None else {"convert": seconds}

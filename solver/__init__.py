@@ -7,7 +7,7 @@
     block, blocks one feature block; all of them, behind the one interface that algorithms see
     rows          data by example, for algorithms that learn online
     algorithms/   paper mode, the certified mode, truncated gradient, by name
-    kernels/      numba over nonzeros and coefficients
+    kernels/      numba over nonzeros and coefficients; compiling: what is compiled, and a clock without it
 Knows numpy, scipy and numba. Where the blocks live is not its concern: `ThreadBlocks` are threads of this process.
 
 A name is loaded when it is first asked for: a command's --help need not wait for numba. To add one, name it in three

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
+from solver.compiling import one_process
 from solver.kernels import columns as kernels
 from solver.kernels.columns import BITS, DENSE, ONES, VALUED
 
@@ -30,6 +31,7 @@ __all__ = [
     "ColumnLists",
     "Columns",
     "add_product",
+    "compile_for",
     "read_only",
     "slopes",
     "sums",
@@ -288,3 +290,11 @@ def add_product(chosen: Int64, arrays: ColumnArrays, d: Float64, out: Float64) -
         kernels.add_dense(chosen, kind, at, dense, d, out)
     if len(bits):
         kernels.add_bits(chosen, kind, at, bits, d, out)
+
+
+def compile_for(columns: Columns) -> None:
+    """Compile what a sweep over such columns needs, or load it: no other process compiles the same meanwhile."""
+    none, nothing = np.empty(0, np.int64), np.empty(0)
+    with one_process(kernels.listed_slopes):
+        slopes(none, columns.arrays, nothing, nothing)
+        sums(none, columns.arrays, nothing, nothing, nothing, nothing)

@@ -5,7 +5,6 @@ Apart from the command, which declares options: --help and refusals need not wai
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from pipeline.driver.terminal import interrupts_told
 from pipeline.evaluation import evaluate_new
 from pipeline.fit import fit_path
 from pipeline.run import Run, check_output, read_path
+from solver.compiling import working_seconds
 from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
 
@@ -40,7 +40,7 @@ def fit_here(
     opened = open_dataset(dataset, storage_options)
     flags = {name: arguments[name] for name in ("resume", "overwrite")}
     check_output(output, StorageOptions(storage_options or {}), **flags)
-    started = time.monotonic()
+    started = working_seconds()
     with (
         interrupts_told(output, storage_options, "fit"),
         open_client(cluster) as client,
@@ -48,7 +48,7 @@ def fit_here(
     ):
         run = fit_job(client, display, opened, output, storage_options, **arguments)
     if not quiet:
-        print_table(_summary(run.path, output, time.monotonic() - started))
+        print_table(_summary(run.path, output, working_seconds() - started))
 
 
 def fit_there(
