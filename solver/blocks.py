@@ -129,6 +129,11 @@ class Blocks(ABC):
             pass
 
 
+def _at_once(*arguments: Any) -> list[Any]:
+    """map, done when it is asked for, as a pool begins at once."""
+    return list(map(*arguments))
+
+
 class ThreadBlocks(Blocks):
     """Blocks in this process, worked on by a pool of threads; the kernels hold no lock on the interpreter."""
 
@@ -168,7 +173,9 @@ class ThreadBlocks(Blocks):
     def ask(self, name: str, *shared: Any, each: Any = None) -> Iterable[Any]:
         common = [repeat(value) for value in shared]
         own = [] if each is None else [split_for(each, self.layout)]
-        return self._pool.map(partial(self._timed, getattr(Block, name)), range(len(self._blocks)), *own, *common)
+        # A single block is asked by the caller's own thread: to wake another takes longer than a small answer.
+        go_through: Callable[..., Iterable[Any]] = self._pool.map if len(self._blocks) > 1 else _at_once
+        return go_through(partial(self._timed, getattr(Block, name)), range(len(self._blocks)), *own, *common)
 
     def _timed(self, method: Callable[..., Any], k: int, *arguments: Any) -> Any:
         wall, cpu = perf_counter(), thread_time()
