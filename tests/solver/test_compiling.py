@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 
 from solver.arrays import Coefficients
-from solver.compiling import COMPILING, watched, working_seconds
+from solver.compiling import COMPILING, one_process, watched, working_seconds
 from solver.records import Log, RoundRecord
 
 
@@ -46,6 +49,15 @@ def test_a_watcher_is_told_of_each_kernel_while_it_watches() -> None:
         fresh_kernel("solver.two")(1.0)
     fresh_kernel("solver.three")(1.0)
     assert len(told) == 2
+
+
+def test_processes_compile_one_after_the_other(tmp_path: Path) -> None:
+    kernel = SimpleNamespace(stats=SimpleNamespace(cache_path=str(tmp_path / "cache")))
+    lock, now = tmp_path / "cache" / "compiling.lock", fcntl.LOCK_EX | fcntl.LOCK_NB
+    with one_process(kernel), lock.open("w") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, now)
+    with lock.open("w") as other:
+        fcntl.flock(other, now)
 
 
 def test_no_lambda_pays_for_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
