@@ -22,11 +22,12 @@ import pyarrow.parquet as pq
 
 from pipeline.metrics import TEST, metrics_in
 from pipeline.model import best_of
-from pipeline.run_record import BEFORE, ClaimedRun, RunRecord, read_run_record
+from pipeline.run_record import BEFORE, ClaimedRun, DatasetIdentity, RunRecord, read_run_record
 from pipeline.stored import (
     CLAIM,
     COEFFICIENT_SCHEMA,
     COEFFICIENTS,
+    CURVES,
     PASS_SCHEMA,
     PASSES,
     PATH,
@@ -65,6 +66,7 @@ DRIVER = "driver.json"  # where the driver of the run was submitted (driver_reco
 LARGEST_STATE = 1 << 29  # bytes: what is larger is not stored
 STATE_SHARE = 0.05  # of the time that λ take, at most, goes into storing states
 PATH_OPTIONS = ("path_length", "path_ratio", "path_lambdas", "path_extra")
+FILES = (PATH, COEFFICIENTS, TRACE, STATE, CURVES, TEST + CURVES, REPORT)  # beside run.json
 DATA = "data"  # the data set of a run that converts its own; it may be there before the run
 
 
@@ -252,7 +254,7 @@ def open_run(url: str, record: RunRecord, options: StorageOptions, *, resume: bo
         if exists and resume:
             _take_up(fs, path, run, where)
         else:
-            for name in (PATH, COEFFICIENTS, TRACE, STATE, REPORT):
+            for name in FILES:
                 remove(fs, f"{path}/{name}")
             remove(fs, f"{path}/{PASSES}", recursive=True)
             ClaimedRun(fs, path, keeper.claim).write(record)
@@ -274,7 +276,7 @@ def check_output(url: str, options: StorageOptions, *, resume: bool, overwrite: 
     if exists and not (resume or overwrite):
         raise OutputExists(f"{where}: a run is there already: continue it with --resume or replace it with --overwrite")
     # What is left of a run without run.json may be replaced; what is nobody's run may not.
-    replaced = (PATH, COEFFICIENTS, TRACE, STATE, REPORT, PASSES) if overwrite else ()
+    replaced = (*FILES, PASSES) if overwrite else ()
     if not exists and set(_other_files(fs, path)).difference(replaced):
         raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
     return exists
@@ -290,7 +292,7 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     """Load what is done; refuse a run of other data or options, naming the difference."""
     stored = read_run_record(fs, path, "start over with --overwrite")
     differences = [
-        *_differences(stored.dataset.to_json(), run.record.dataset.to_json()),
+        *_differences(_identifying(stored.dataset), _identifying(run.record.dataset)),
         *_differences(BEFORE | dict(stored.options), _without_path(run.record.options)),
     ]
     if differences:
@@ -309,6 +311,11 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     found = read_state(fs, path, run.done)
     if found is not None:
         run.state_done, run.state = found
+
+
+def _identifying(dataset: DatasetIdentity) -> dict[str, Any]:
+    """What tells a data set from another. Earlier versions did not say how many examples are positive."""
+    return {name: value for name, value in dataset.to_json().items() if name != "positives"}
 
 
 def _without_path(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.metrics import TEST, Metric, find_metric, metrics_in
-from pipeline.report.data import RunData, relative_gap
+from pipeline.metrics import NUMBER, TEST, Metric, find_metric, metrics_in
+from pipeline.report.data import Judgement, RunData, relative_gap
 from pipeline.report.format import count, duration, lambda_hint, metric, metric_title, number, percent
 from transforms.storage import redact
 
@@ -90,6 +90,24 @@ def judges(data: RunData) -> str:
     """What kind of examples the metrics of the path are of, and the best was chosen by."""
     judged = data.record.evaluation
     return "held-out" if judged is not None and judged.held_out else "test"
+
+
+def judged_by(judged: Judgement) -> str:
+    """The examples of an evaluation, for a list to choose from."""
+    kind = "held-out" if judged.record.held_out else "test"
+    part = "chose nothing" if judged.prefix == TEST else "chose the model"
+    return f"{count(judged.record.examples, f'{kind} example')}, which {part}"
+
+
+def no_curves(data: RunData) -> Notice | None:
+    """Why there are no curves, and the command that makes them."""
+    if data.judgements or data.record.label_kind == NUMBER:
+        return None
+    run = data.model.name
+    command = f"dask-submit evaluate {run} TEST && dask-submit report {run}"
+    if data.record.evaluation is None and data.record.test is None:
+        return Notice("Curves and the confusion matrix need an evaluation:", command)
+    return Notice("This run was evaluated by an earlier version, which stored no curves. Evaluate it again:", command)
 
 
 def _on_test_data(data: RunData, row: dict[str, Any]) -> str:

@@ -60,8 +60,9 @@ class Page:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until bokeh has nothing left to draw."""
-        self.wait("return Bokeh.documents.length === 1 && Bokeh.documents[0].is_idle")
+        """Wait until the page's scripts have filled the plots, and bokeh has nothing left to draw."""
+        drawn = "document.documentElement.classList.contains('drawn')"
+        self.wait(f"return {drawn} && Bokeh.documents.length === 1 && Bokeh.documents[0].is_idle")
 
     def prefer(self, *, dark: bool) -> None:
         """What the system is set to."""
