@@ -70,11 +70,10 @@ def curve_of(scores: Scores) -> Curve:
 
 def _edges(margins: np.ndarray, probability: np.ndarray, positive: np.ndarray) -> np.ndarray:
     """Where bins begin in rising margins: never between equal ones."""
-    quantiles = [margins[_spread(np.flatnonzero(of))] for of in (positive, ~positive)]
-    starts = [[0], np.searchsorted(margins, np.concatenate(quantiles))]
-    starts.append(np.searchsorted(probability, HUNDREDTHS, side="right"))
-    found = np.unique(np.concatenate(starts))
-    return found[found < margins.size]
+    quantiles = np.concatenate([margins[_spread(np.flatnonzero(of))] for of in (positive, ~positive)])
+    hundredths = np.searchsorted(probability, HUNDREDTHS, side="right")
+    starts = np.unique(np.concatenate((np.zeros(1, np.int64), np.searchsorted(margins, quantiles), hundredths)))
+    return starts[starts < margins.size]
 
 
 def _spread(places: np.ndarray) -> np.ndarray:

@@ -331,9 +331,7 @@ def _write_path(
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
-def _write_curves(
-    run: str, options: StorageOptions, model: PathModel, curves: list[Curve], prefix: str
-) -> str | None:
+def _write_curves(run: str, options: StorageOptions, model: PathModel, curves: list[Curve], prefix: str) -> str | None:
     """The file that curves are drawn from. Returns its checksum; None where labels are numbers."""
     if not curves:
         return None

@@ -293,7 +293,7 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     stored = read_run_record(fs, path, "start over with --overwrite")
     differences = [
         *_differences(_identifying(stored.dataset), _identifying(run.record.dataset)),
-        *_differences(BEFORE | dict(stored.options), _without_path(run.record.options)),
+        *_other_options(BEFORE | dict(stored.options), _without_path(run.record.options)),
     ]
     if differences:
         hint = ""
@@ -314,8 +314,8 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
 
 
 def _identifying(dataset: DatasetIdentity) -> dict[str, Any]:
-    """What tells a data set from another. Earlier versions did not say how many examples are positive."""
-    return {name: value for name, value in dataset.to_json().items() if name != "positives"}
+    """What tells a data set from another. What earlier versions did not say is left out: the checksum covers it."""
+    return {name: value for name, value in dataset.to_json().items() if name not in ("positives", "weighted")}
 
 
 def _without_path(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -329,6 +329,28 @@ def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[s
         for name, value in wanted.items()
         if name != "path" and stored.get(name) != value  # the same data may have moved
     ]
+
+
+def _other_options(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """What to write on the command line so that options are those of the run."""
+    return [
+        _as_typed(name, stored.get(name)) + ("" if value is None else f" (it is {_on_one_line(value)} now)")
+        for name, value in wanted.items()
+        if stored.get(name) != value
+    ]
+
+
+def _as_typed(name: str, value: Any) -> str:
+    """An option as the user types it, so that it has this value."""
+    flag = name.replace("_", "-")
+    if name == "penalty_factors" and value is not None:
+        return "repeat --penalty-factors with the file that it was begun with"
+    if name == "intercept":
+        return f"pass --{'' if value else 'no-'}intercept"
+    if value is None or value is False:
+        return f"leave --{flag} away"
+    given = ",".join(map(str, value)) if isinstance(value, list | tuple) else _on_one_line(value)
+    return f"repeat --{flag}" + ("" if value is True else f" {given}")
 
 
 def _on_one_line(value: Any) -> str:
@@ -380,6 +402,15 @@ def _write_table(fs: Any, path: str, table: pa.Table, compression: str = "zstd")
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression=compression, write_page_checksum=True)
     replace_file(fs, path, buffer.getvalue())
+
+
+def old_report(url: str, options: dict[str, Any] | None = None) -> str | None:
+    """What to do about report.html of a run that has changed; None if there is none."""
+    fs, path = open_storage(url, options)
+    with explained(display(fs, path)):
+        there = fs.exists(f"{path}/{REPORT}")
+    where = display(fs, path)
+    return f"{where}/{REPORT} shows the run as it was: dask-submit report {where} writes it anew" if there else None
 
 
 def read_path(url: str, options: dict[str, Any] | None = None) -> Sequence[dict[str, Any]]:

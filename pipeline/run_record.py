@@ -66,6 +66,7 @@ class DatasetIdentity(Record):
     label_map: LabelMap | None = field(default=None, metadata=of(LabelMap, perhaps=True))  # none of numbers
     hold_out: float | None = field(default=None, metadata=PERHAPS)  # the share of examples that the conversion left out
     positives: int | None = field(default=None, metadata=PERHAPS)  # examples of the label +1
+    weighted: bool | None = field(default=None, metadata=PERHAPS)  # whether examples have weights
 
     @classmethod
     def of(cls, dataset: Dataset) -> Self:
@@ -82,6 +83,7 @@ class DatasetIdentity(Record):
             label_map=about.label_map,
             hold_out=about.hold_out or None,
             positives=about.labels.positives,
+            weighted=about.labels.weighted,
         )
 
 
@@ -226,7 +228,14 @@ _DATASET = record(
         "features": whole(),
         "index_base": whole(high=1),
     },
-    {"label_map": LABEL_MAP, "nnz": whole(), "partitions": whole(), "hold_out": SHARE, "positives": whole()},
+    {
+        "label_map": LABEL_MAP,
+        "nnz": whole(),
+        "partitions": whole(),
+        "hold_out": SHARE,
+        "positives": whole(),
+        "weighted": flag,
+    },
 )
 _EVALUATION = record(
     {

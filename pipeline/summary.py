@@ -10,6 +10,8 @@ from pipeline.model import PathModel
 from pipeline.run_record import EvaluationRecord
 from pipeline.stored import REPORT
 
+CHOSE_NONE = "They choose none, as all of them have one label"
+
 
 def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> list[str]:
     """How many models, the best, how good and how exact it is, where the report is, and what to do next."""
@@ -30,12 +32,17 @@ def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> li
     ]
 
 
-def made_lines(model: PathModel) -> list[str]:
-    """What was fitted, and how many models are not as exact as was asked for, or not there yet."""
+def made_lines(model: PathModel, at_work: str | None = None) -> list[str]:
+    """What was fitted, and how many models are not as exact as was asked for, or not there yet.
+
+    at_work: the process that writes the run.
+    """
     data = model.record.dataset
     lines = [f"{len(model)} models of {data.examples:,} examples with {data.features:,} features are in {model.name}."]
     planned = len(model.record.lambdas or ())
-    if not model.record.complete:
+    if not model.record.complete and at_work:
+        lines.append(f"The run is at work, by {at_work}{f': {planned} are planned' if planned else ''}.")
+    elif not model.record.complete:
         lines.append(f"The run is unfinished{f': {planned} are planned' if planned else ''}. Go on with --resume.")
     open_ = sum(row["converged"] is False for row in model.path)
     return lines + ([f"{open_} of them stopped at the limit of rounds: raise --max-rounds."] if open_ else [])
@@ -44,7 +51,7 @@ def made_lines(model: PathModel) -> list[str]:
 def judged_lines(model: PathModel) -> list[str]:
     """By what the models were judged, the best, how good and how exact it is; nothing if they were not."""
     judged = model.record.evaluation
-    chosen = [] if judged is None else [_judged_by(judged), *_best(model, model.best(), judged.metric)]
+    chosen = [] if judged is None else [_judged_by(model, judged), *_best(model, model.best(), judged.metric)]
     return [*chosen, *_tested(model)]
 
 
@@ -66,10 +73,11 @@ def _quality(model: PathModel, row: dict[str, Any], prefix: str = "") -> str:
     return ", ".join(f"{label} {shown(value)}" for label, value in found if value is not None)
 
 
-def _judged_by(judged: EvaluationRecord) -> str:
+def _judged_by(model: PathModel, judged: EvaluationRecord) -> str:
     share = judged.held_out
     which = f"that were held out of training ({100 * share:g} %)" if share else "of the test data"
     chose = "The best was chosen" if share else "They were judged, and the best was chosen,"
+    chose = "They were judged" if model.best() is None else chose
     line = f"{chose} by {judged.examples:,} examples {which}."
     if judged.unseen_nonzeros:
         unseen = 100 * judged.unseen_nonzeros / judged.nonzeros
@@ -82,7 +90,7 @@ def _judged_by(judged: EvaluationRecord) -> str:
 def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
     label = find_metric(metric).label
     if best is None:
-        return [f"None is best: {label} is not defined where all examples have one label."]
+        return [f"{CHOSE_NONE}: {choose_model(model).why}, chooses model {choose_model(model).index}."]
     row = model.path[best]
     features = model.record.dataset.features
     lines = [

@@ -24,6 +24,11 @@ MIXED_WEIGHTS = (
     "(a line that lacks its label looks like this, too)"
 )
 
+LABEL_MISSING = (
+    ". Lines begin with a word such as 12:0.5, which is read as label:weight. If it is a feature, the label is "
+    "missing: write one in front of each line"
+)
+
 NUMBER = "number"  # the kind of labels that are no classes
 
 Labels = tuple[np.ndarray, np.ndarray | None]  # int8 -1/+1 or float64 numbers, float32 weights

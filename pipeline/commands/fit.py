@@ -32,7 +32,7 @@ from pipeline.driver.terminal import interrupts_told
 from pipeline.evaluation import evaluate_new
 from pipeline.factors import read_factors
 from pipeline.fit import DEFAULT, RESIDENCIES, PathOptions, fit_path
-from pipeline.run import Run, check_output, read_path
+from pipeline.run import Run, check_output, old_report, read_path
 from solver import ALGORITHMS, LOSSES, ProblemOptions
 from solver.options import options_of
 from transforms import Dataset, UserError, open_dataset
@@ -100,6 +100,7 @@ def fit_arguments(
     **chosen: Any,
 ) -> dict[str, Any]:
     """What fit_options gathered, as arguments of fit_path. Refuses what the algorithm does not have."""
+    _refuse_two_grids()
     path = {
         "length": chosen.pop("path_length"),
         "ratio": chosen.pop("path_ratio"),
@@ -183,6 +184,18 @@ def fit_command(
     return 0
 
 
+def _refuse_two_grids() -> None:
+    """--lambdas are all λ: a grid beside them, from the same place, is a mistake."""
+    context = click.get_current_context(silent=True)
+    given = context.get_parameter_source("lambdas") if context else ParameterSource.DEFAULT
+    if context is None or given is ParameterSource.DEFAULT:
+        return
+    for name in ("path_length", "path_ratio"):
+        if context.get_parameter_source(name) is given:
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} makes a grid of λ, and --lambdas gives them one by one: leave one of them away")
+
+
 def _path_is_given() -> bool:
     """Does the command line, or the configuration, say which λ?"""
     source = click.get_current_context().get_parameter_source
@@ -200,12 +213,24 @@ def fit_job(
 ) -> Run:
     """The work of the command, wherever its driver is."""
     display.stage("fit")
+    before = _models_in(output, storage_options)
     run = fit_path(dataset, output, client=client, storage_options=storage_options, watcher=display, **arguments)
     try:
         evaluate_new(output, client=client, storage_options=storage_options, progress=display)
     except UserError as error:
         display.note(f"the new models are not judged ({error}): judge them with dask-submit evaluate")
+    old = old_report(output, storage_options)
+    if old is not None and run.done > before:
+        display.note(old)
     return run
+
+
+def _models_in(output: str, storage_options: dict[str, Any] | None) -> int:
+    """How many models a run has; 0 if there is none, or none that can be read."""
+    try:
+        return len(read_path(output, storage_options))
+    except UserError:
+        return 0
 
 
 def driver_job(arguments: dict[str, Any]) -> Job:

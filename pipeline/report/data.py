@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.choice import lowest_bic
 from pipeline.curves import Curve, read_curves
 from pipeline.metrics import TEST, metric_names
-from pipeline.model import PathModel, best_of
+from pipeline.model import PathModel
 from pipeline.run_record import EvaluationRecord, RunRecord
 from pipeline.stored import CURVES, read_trace
 from transforms.storage import StorageOptions, open_storage
@@ -72,7 +72,7 @@ class RunData:
 
     @property
     def best(self) -> int | None:
-        return best_of(self.rows, self.metric, self.record.label_kind) if self.metric else None
+        return self.model.best() if self.metric else None
 
     @property
     def featured(self) -> int:

@@ -1,7 +1,8 @@
-"""Plots of one model's predictions. They are drawn empty: the page's script fills them with the model that is chosen."""
+"""Plots of one model's predictions, drawn empty: the page's script fills them with the model that is chosen."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d
@@ -12,6 +13,7 @@ from pipeline.report.figure import Plot, Series, add_hover, new_figure, tooltip_
 from pipeline.report.words import judges
 
 SHARE = "0 %"
+CHANCE = Series("chance", "chance", "--muted", "none", dashed=True)
 THRESHOLD = Series("threshold", "at the threshold", "--s1", "ring")
 
 
@@ -33,7 +35,7 @@ def _precision_recall(data: RunData) -> Plot:
         "Of those that are called positive, how many are; of those that are positive, how many are found.",
         _alternative(data, "Precision against recall", "auprc"),
         plot,
-        [Series("curve", "this model", "--s0"), Series("chance", "chance", "--muted", dashed=True), THRESHOLD],
+        [Series("curve", "this model", "--s0", "none"), CHANCE, THRESHOLD],
     )
 
 
@@ -49,7 +51,7 @@ def _roc(data: RunData) -> Plot:
         "How many positives are found at the price of how many false alarms.",
         _alternative(data, "True positive rate against false positive rate", "auc"),
         plot,
-        [Series("curve", "this model", "--s2"), Series("chance", "chance", "--muted", dashed=True), THRESHOLD],
+        [Series("curve", "this model", "--s2", "none"), CHANCE, THRESHOLD],
     )
 
 
@@ -67,7 +69,7 @@ def _calibration(data: RunData) -> Plot:
         "Do probabilities mean what they say? A point is a tenth of the examples, by predicted probability.",
         _alternative(data, "Share of positives against predicted probability", "log_loss"),
         plot,
-        [Series("curve", "this model", "--s3", "square"), Series("chance", "perfect", "--muted", dashed=True)],
+        [Series("curve", "this model", "--s3", "square"), replace(CHANCE, label="perfect")],
     )
 
 

@@ -94,7 +94,8 @@ def balances(data: RunData) -> list[Balance]:
     for judged in data.judgements:
         curve = next((one for one in judged.curves if one is not None), None)
         if curve is not None:
-            name = "Held-out" if judged.record.held_out else "Test"
+            name = "Held-out" if judged.record.held_out else "Choosing" if len(data.judgements) > 1 else "Test"
+            name = "Test" if judged.prefix else name
             weighted = " (by weight)" if judged.record.weighted else ""
             found.append(Balance(name + weighted, float(curve.positives.sum()), float(curve.negatives.sum())))
     return found

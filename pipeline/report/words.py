@@ -78,6 +78,8 @@ def _what_is_best(data: RunData) -> str:
     if data.best is None or data.metric is None:
         why = "The last model" if row.get("bic") is None else "The model with the lowest BIC on the training data"
         lead = "No data have chosen a model" if data.record.test else "No test data have been scored yet"
+        if data.record.evaluation is not None:
+            lead = "The data that judge the models have one label only, and choose none"
         return f"{lead}. {why}, number {row['index']}, uses {uses}.{_on_test_data(data, row)}"
     judged = data.record.evaluation
     where = "" if judged is None else f" on {count(judged.examples, f'{judges(data)} example')}"
@@ -149,7 +151,7 @@ def tiles(data: RunData) -> list[Tile]:
     row = data.rows[data.featured]
     features = data.record.dataset.features
     found = []
-    if data.metric is not None:
+    if data.metric is not None and data.best is not None:
         label = f"{judges(data).capitalize()} {metric_title(data.metric)}"
         found.append(Tile(label, metric(row[data.metric]), f"the best: model {row['index']}"))
     found += _test_tile(data, row)

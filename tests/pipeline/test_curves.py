@@ -35,7 +35,7 @@ def scores_of(n: int, *, ties: bool = False, weighted: bool = False, loss: str =
 def above(scores: Scores, called: np.ndarray) -> tuple[float, float]:
     """The weight of positives and of negatives among those that are called positive."""
     weights = np.ones(called.size) if scores.weights is None else scores.weights
-    return tuple(float(weights[called & (scores.labels == sign)].sum()) for sign in (1, -1))
+    return float(weights[called & (scores.labels > 0)].sum()), float(weights[called & (scores.labels < 0)].sum())
 
 
 @pytest.mark.parametrize("loss", ["logistic", "probit"])

@@ -53,9 +53,7 @@
 
   function signed(weight) {
     if (!weight) return "0";
-    const size = Math.abs(weight);
-    const text = size >= 1e-3 && size < 1e5 ? size.toFixed(4) : size.toPrecision(3);
-    return (weight < 0 ? "−" : "+") + text;
+    return (weight < 0 ? "−" : "+") + Math.abs(weight).toPrecision(4);
   }
 
   function rowOf(k) {
