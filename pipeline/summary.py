@@ -10,8 +10,6 @@ from pipeline.model import PathModel
 from pipeline.run_record import EvaluationRecord
 from pipeline.stored import REPORT
 
-CHOSE_NONE = "They choose none, as all of them have one label"
-
 
 def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> list[str]:
     """How many models, the best, how good and how exact it is, where the report is, and what to do next."""
@@ -90,7 +88,7 @@ def _judged_by(model: PathModel, judged: EvaluationRecord) -> str:
 def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
     label = find_metric(metric).label
     if best is None:
-        return [f"{CHOSE_NONE}: {choose_model(model).why}, chooses model {choose_model(model).index}."]
+        return [f"None is best: {why_none(model)}. predict takes model {choose_model(model).index}, by its BIC."]
     row = model.path[best]
     features = model.record.dataset.features
     lines = [
@@ -102,6 +100,13 @@ def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
     if best == len(model) - 1 > 0:
         lines.append("  It is the last of the path: a longer one (--path-length) may hold a better.")
     return lines
+
+
+def why_none(model: PathModel) -> str:
+    """Why an evaluation chose no model."""
+    if all(row.get("auc") is None for row in model.path):
+        return "all of these examples have one label"
+    return f"{find_metric(model.metric).label} is not known of all models"
 
 
 def _exactness(row: dict[str, Any]) -> list[str]:

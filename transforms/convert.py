@@ -356,7 +356,7 @@ def _label_error(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], value
     """Which labels there are, and a file where each stands."""
     places = [f"{value:g} in {_file_with(value, mapped, blocks)}" for value in values[:5]]
     weighted = any(int(one.fragment.header["weighted"]) for found in mapped.values() for one in found)
-    return f"{wrong_labels(values)} ({'; '.join(places)}){LABEL_MISSING if weighted else remedy_of_text(values)}"
+    return f"{wrong_labels(values)} ({'; '.join(places)}){remedy_of_text(values, weighted=weighted)}"
 
 
 def _file_with(value: float, mapped: dict[int, list[Mapped]], blocks: Sequence[Block]) -> str:

@@ -80,8 +80,10 @@ def wrong_labels(values: list[float]) -> str:
     return f"expected exactly two distinct labels, found {len(values)}: {shown or 'none'}{more}"
 
 
-def remedy_of_text(values: list[float]) -> str:
-    """What to do about text with these labels."""
+def remedy_of_text(values: list[float], *, weighted: bool) -> str:
+    """What to do about text with these labels. weighted: lines begin with label:weight, or with a feature."""
+    if weighted:
+        return LABEL_MISSING
     if len(values) < 2:
         return ". A model needs examples of both classes"
     one = f"one class against the rest: awk '{{$1 = ($1 == {max(values):g})}} 1'"

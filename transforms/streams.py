@@ -72,8 +72,12 @@ def _told_by_their_names(urls: dict[str, str]) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        hint = NOT_KEPT if isinstance(error, OutputExists) and PREFIX in str(error) else ""
-        error.args = (told(str(error)) + hint,)
+        if isinstance(error, OutputExists) and told(str(error)) != str(error):
+            error.what += NOT_KEPT
+        error.args = tuple(told(one) if isinstance(one, str) else one for one in error.args)
+        for name, value in vars(error).items():
+            if isinstance(value, str):
+                setattr(error, name, told(value))
         raise
     finally:
         warnings.showwarning = shown

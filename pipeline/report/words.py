@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.metrics import NUMBER, TEST, Metric, find_metric, metrics_in
 from pipeline.report.data import Judgement, RunData, relative_gap
 from pipeline.report.format import count, duration, lambda_hint, metric, metric_title, number, percent
+from pipeline.summary import why_none
 from transforms.storage import redact
 
 
@@ -79,7 +80,7 @@ def _what_is_best(data: RunData) -> str:
         why = "The last model" if row.get("bic") is None else "The model with the lowest BIC on the training data"
         lead = "No data have chosen a model" if data.record.test else "No test data have been scored yet"
         if data.record.evaluation is not None:
-            lead = "The data that judge the models have one label only, and choose none"
+            lead = f"No model is best by the data that judge them: {why_none(data.model)}"
         return f"{lead}. {why}, number {row['index']}, uses {uses}.{_on_test_data(data, row)}"
     judged = data.record.evaluation
     where = "" if judged is None else f" on {count(judged.examples, f'{judges(data)} example')}"
