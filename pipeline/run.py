@@ -332,11 +332,15 @@ def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[s
 
 
 def _other_options(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """What to write on the command line so that options are those of the run."""
+    """What to write on the command line so that options are those of the run.
+
+    Of another algorithm, options that the run's own does not have are no news.
+    """
+    same = stored.get("algorithm") == wanted.get("algorithm")
     return [
         _as_typed(name, stored.get(name)) + ("" if value is None else f" (it is {_on_one_line(value)} now)")
         for name, value in wanted.items()
-        if stored.get(name) != value
+        if stored.get(name) != value and (same or name in stored)
     ]
 
 
