@@ -1,11 +1,15 @@
 """Evaluate: score test data by all λ in one pass, and add what each is worth to the run's path.parquet.
 
+Where labels are two, the bins that its curves are drawn from are stored beside it (pipeline/curves.py).
+
 Memory: margins wait in a temporary file; the metrics of a λ need its n margins, their order and the labels, about 40
-bytes an example for each of up to THREADS λ at a time.
+bytes an example for each of up to THREADS λ at a time, 60 with weights.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -20,7 +24,8 @@ from dask.system import CPU_COUNT
 from distributed import Client
 
 from pipeline.cluster import ClusterOptions
-from pipeline.metrics import NUMBER, TEST, metric_names, metrics_for, metrics_in, metrics_of
+from pipeline.curves import Curve, curve_of, curve_table
+from pipeline.metrics import NUMBER, TEST, Scores, metric_names, metrics_for, metrics_from, metrics_in
 from pipeline.model import PathModel, best_of
 from pipeline.run_record import EvaluationRecord, claimed_run, spent
 from pipeline.scoring import (
@@ -34,7 +39,7 @@ from pipeline.scoring import (
     find_sources,
     source_identity,
 )
-from pipeline.stored import PATH, judged_schema
+from pipeline.stored import CURVES, PATH, judged_schema
 from solver.compiling import COMPILING, working_seconds
 from transforms import Dataset, UserError
 from transforms.progress import NoProgress, Progress
@@ -99,7 +104,7 @@ def evaluate(
             scorer = Scorer(model, list(range(len(model))), at_work, options, progress, tally, reading)
             for scored in scorer.score(sources):
                 store.add(scored)
-            metrics = _judge(model, store, progress)
+            metrics, curves = _judge(model, store, progress)
         chose = _chooses(model, store, choose, held_out)
         rows = [row | found for row, found in zip(model.path, metrics, strict=True)]
         best = None if store.one_class else best_of(rows, metric, model.label_kind)
@@ -109,7 +114,8 @@ def evaluate(
         nothing: dict[str, Any] = {slot: None}
         stored.update(lambda record: replace(record, **nothing))
         _write_path(run, options, model.path, metrics, prefix)
-        judged: dict[str, Any] = {slot: _judged(result, sources, reading)}
+        drawn = _write_curves(run, options, model, curves, prefix)
+        judged: dict[str, Any] = {slot: replace(_judged(result, sources, reading), curves=drawn)}
         took = f"{prefix}evaluate", working_seconds() - started, COMPILING.seconds - compiled
         stored.update(lambda record: replace(record, **judged, seconds=spent(record.seconds, *took)))
     return result
@@ -242,21 +248,25 @@ class MarginStore:
         return np.concatenate(pieces)
 
 
-def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dict[str, float | None]]:
-    """The metrics of each λ."""
+def _judge(
+    model: PathModel, store: MarginStore, progress: Progress
+) -> tuple[list[dict[str, float | None]], list[Curve]]:
+    """The metrics of each λ, and its curve where labels are two."""
     store.settle()
     progress.phase("judge", len(model), "models")
-    rows = []
+    rows, curves = [], []
     with ThreadPoolExecutor(THREADS) as pool:
         kind, loss = model.label_kind, model.record.loss
 
-        def judge(k: int) -> dict[str, float | None]:
-            return metrics_of(store.margins(k), store.labels, store.weights, kind, loss)
+        def judge(k: int) -> tuple[dict[str, float | None], Curve | None]:
+            scores = Scores(store.margins(k), store.labels, store.weights, loss)
+            return metrics_from(scores, kind), None if kind == NUMBER else curve_of(scores)
 
         results = pool.map(judge, range(len(model)))
-        for row, metrics in zip(model.path, results, strict=True):
+        for row, (metrics, curve) in zip(model.path, results, strict=True):
             _refuse_infinite(metrics, f"{model.name}: model {row['index']}")
             rows.append(metrics)
+            curves += [] if curve is None else [curve]
             progress.advance(1)
     undefined = [metric.label for metric in metrics_for(kind) if rows[0][metric.name] is None]
     if undefined and (store.labels == store.labels[0]).all():
@@ -264,7 +274,7 @@ def _judge(model: PathModel, store: MarginStore, progress: Progress) -> list[dic
         label = first if kind == NUMBER else model.label_map["+1" if first > 0 else "-1"]
         what = f"{' and '.join(undefined)} {'is' if len(undefined) == 1 else 'are'} undefined"
         warnings.warn(f"every test example has the label {label:g}: {what}", stacklevel=3)
-    return rows
+    return rows, curves
 
 
 def _refuse_infinite(metrics: dict[str, Any], where: str) -> None:
@@ -319,3 +329,15 @@ def _write_path(
     table = pa.Table.from_pylist(rows, schema=judged_schema(rows))
     with whole_file(f"{run.rstrip('/')}/{PATH}", options) as file:
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+
+def _write_curves(run: str, options: StorageOptions, model: PathModel, curves: list[Curve], prefix: str) -> str | None:
+    """The file that curves are drawn from. Returns its checksum; None where labels are numbers."""
+    if not curves:
+        return None
+    content = io.BytesIO()
+    table = curve_table(curves, [row["lambda"] for row in model.path])
+    pq.write_table(table, content, compression="zstd", write_page_checksum=True)
+    with whole_file(f"{run.rstrip('/')}/{prefix}{CURVES}", options) as file:
+        file.write(content.getvalue())
+    return hashlib.sha256(content.getvalue()).hexdigest()

@@ -30,14 +30,17 @@ class Scores:
     loss: str = "logistic"  # of the model: what its margins mean
 
     @cached_property
+    def order(self) -> np.ndarray:
+        """The examples by rising margin."""
+        return np.argsort(self.margins)
+
+    @cached_property
     def areas(self) -> tuple[float, float]:
         """The areas under the precision-recall curve and the ROC curve; NaN where one is undefined."""
         from pipeline.areas import areas  # here, as commands need the names of metrics and not numba
 
         none = np.empty(0)
-        precision, roc = areas(
-            np.argsort(self.margins), self.margins, self.labels, none if self.weights is None else self.weights
-        )
+        precision, roc = areas(self.order, self.margins, self.labels, none if self.weights is None else self.weights)
         return float(precision), float(roc)
 
     def mean(self, values: np.ndarray) -> float:
@@ -185,7 +188,11 @@ def metrics_of(
     margins: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, kind: str = BINARY, loss: str = "logistic"
 ) -> dict[str, float | None]:
     """The metrics of n examples, in O(n) memory; None where one is undefined (examples of one label only)."""
-    scores = Scores(margins, labels, weights, loss)
+    return metrics_from(Scores(margins, labels, weights, loss), kind)
+
+
+def metrics_from(scores: Scores, kind: str = BINARY) -> dict[str, float | None]:
+    """The metrics of what a model says, where its order or areas may be needed for more than them."""
     with np.errstate(over="ignore"):  # a metric that is beyond all numbers is infinite
         found = {metric.name: float(metric.of(scores)) for metric in metrics_for(kind)}
     return {name: None if np.isnan(value) else value for name, value in found.items()}

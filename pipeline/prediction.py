@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,8 @@ def predict(
     data sets).
 
     lambda_index: which model; by default the best of an evaluation, or the one with the lowest BIC if there was none.
-    output: one file, there when it is whole and not before: .csv, .csv.gz, .jsonl or .parquet; "-" is standard output,
-    as CSV.
+    output: one file, there when it is whole and not before: .csv, .csv.gz, .jsonl or .parquet, Parquet if its name has
+    no suffix; "-" is standard output, as CSV.
     max_line_bytes: a longer line of text is refused.
     client: a Dask client, or a description of a cluster, which is started once nothing is left to be refused.
     """
@@ -91,7 +92,7 @@ def predict(
         with open_writer(file, output, schema) as write:
             start = 0
             for scored in scorer.score(sources):
-                _warn_of_weights(sources, scored, start)
+                _refuse_weights(model, sources, scored, start)
                 margins = scored.margins[:, 0]
                 _refuse_overflow(margins, scored)
                 examples = np.arange(start, start + margins.size)
@@ -109,16 +110,20 @@ def _columns(model: PathModel, margins: np.ndarray, truth: np.ndarray) -> list[n
     return [margins, PROBABILITIES[model.record.loss][0](margins), labels_of(margins, labels), known]
 
 
-def _warn_of_weights(sources: Sequence[Source], scored: Scored, start: int) -> None:
-    """Text whose labels were left away looks like this, and a prediction has no use for weights."""
+def _refuse_weights(model: PathModel, sources: Sequence[Source], scored: Scored, start: int) -> None:
+    """Text whose labels were left away looks like this, and a prediction has no use for weights.
+
+    Where training had weights they are probably meant, and only told.
+    """
     is_text = any(not isinstance(source, Dataset) for source in sources)
-    if start == 0 and is_text and scored.weights is not None and scored.weights.size:
-        warnings.warn(
-            f"the first word of a line, such as {scored.labels[0]:g}:{scored.weights[0]:g}, is read as label:weight. "
-            "If it is a feature, the label is missing: write 0 in front of each line",
-            UserWarning,
-            stacklevel=3,
-        )
+    if start or not is_text or scored.weights is None or not scored.weights.size:
+        return
+    where, first = scored.source_of(0), f"{scored.labels[0]:g}:{scored.weights[0]:g}"
+    found = f"{where}: the first word of a line, such as {first}, is read as label:weight"
+    remedy = "If it is a feature, the label is missing: write 0 in front of each line"
+    if model.record.dataset.weighted is False:
+        raise UserError(f"{found}, but the training data had no weights. {remedy}; if it is a weight, leave it away")
+    warnings.warn(f"{found}. {remedy}", UserWarning, stacklevel=3)
 
 
 def _refuse_overflow(margins: np.ndarray, scored: Scored) -> None:
@@ -136,6 +141,8 @@ def _check_output(output: str, options: StorageOptions, sources: Sequence[Source
     with explained(where):
         fs.invalidate_cache()
         folder, exists = fs.isdir(path), fs.exists(path)
+    if is_local(fs) and exists and not folder and not Path(path).is_file():
+        raise UserError(f"{where}: no file, but a device or a pipe: name a file, or pass - for standard output")
     if folder:
         raise OutputExists(f"{where}: is a folder; the output is a file, such as {where.rstrip('/')}/predictions.csv")
     names = [file.name for source in sources if not isinstance(source, Dataset) for file in source]

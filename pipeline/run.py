@@ -22,11 +22,12 @@ import pyarrow.parquet as pq
 
 from pipeline.metrics import TEST, metrics_in
 from pipeline.model import best_of
-from pipeline.run_record import BEFORE, ClaimedRun, RunRecord, read_run_record
+from pipeline.run_record import BEFORE, ClaimedRun, DatasetIdentity, RunRecord, read_run_record
 from pipeline.stored import (
     CLAIM,
     COEFFICIENT_SCHEMA,
     COEFFICIENTS,
+    CURVES,
     PASS_SCHEMA,
     PASSES,
     PATH,
@@ -65,6 +66,7 @@ DRIVER = "driver.json"  # where the driver of the run was submitted (driver_reco
 LARGEST_STATE = 1 << 29  # bytes: what is larger is not stored
 STATE_SHARE = 0.05  # of the time that λ take, at most, goes into storing states
 PATH_OPTIONS = ("path_length", "path_ratio", "path_lambdas", "path_extra")
+FILES = (PATH, COEFFICIENTS, TRACE, STATE, CURVES, TEST + CURVES, REPORT)  # beside run.json
 DATA = "data"  # the data set of a run that converts its own; it may be there before the run
 
 
@@ -252,7 +254,7 @@ def open_run(url: str, record: RunRecord, options: StorageOptions, *, resume: bo
         if exists and resume:
             _take_up(fs, path, run, where)
         else:
-            for name in (PATH, COEFFICIENTS, TRACE, STATE, REPORT):
+            for name in FILES:
                 remove(fs, f"{path}/{name}")
             remove(fs, f"{path}/{PASSES}", recursive=True)
             ClaimedRun(fs, path, keeper.claim).write(record)
@@ -274,7 +276,7 @@ def check_output(url: str, options: StorageOptions, *, resume: bool, overwrite: 
     if exists and not (resume or overwrite):
         raise OutputExists(f"{where}: a run is there already: continue it with --resume or replace it with --overwrite")
     # What is left of a run without run.json may be replaced; what is nobody's run may not.
-    replaced = (PATH, COEFFICIENTS, TRACE, STATE, REPORT, PASSES) if overwrite else ()
+    replaced = (*FILES, PASSES) if overwrite else ()
     if not exists and set(_other_files(fs, path)).difference(replaced):
         raise OutputExists(f"{where}: the folder holds other files: choose an empty folder")
     return exists
@@ -290,8 +292,8 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
     """Load what is done; refuse a run of other data or options, naming the difference."""
     stored = read_run_record(fs, path, "start over with --overwrite")
     differences = [
-        *_differences(stored.dataset.to_json(), run.record.dataset.to_json()),
-        *_differences(BEFORE | dict(stored.options), _without_path(run.record.options)),
+        *_differences(_identifying(stored.dataset), _identifying(run.record.dataset)),
+        *_other_options(BEFORE | dict(stored.options), _without_path(run.record.options)),
     ]
     if differences:
         hint = ""
@@ -311,6 +313,11 @@ def _take_up(fs: Any, path: str, run: Run, where: str) -> None:
         run.state_done, run.state = found
 
 
+def _identifying(dataset: DatasetIdentity) -> dict[str, Any]:
+    """What tells a data set from another. What earlier versions did not say is left out: the checksum covers it."""
+    return {name: value for name, value in dataset.to_json().items() if name not in ("positives", "weighted")}
+
+
 def _without_path(options: Mapping[str, Any]) -> dict[str, Any]:
     """Which λ were asked for is no part of what a model is: a run may get more of them."""
     return {name: value for name, value in options.items() if name not in PATH_OPTIONS}
@@ -322,6 +329,32 @@ def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[s
         for name, value in wanted.items()
         if name != "path" and stored.get(name) != value  # the same data may have moved
     ]
+
+
+def _other_options(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """What to write on the command line so that options are those of the run.
+
+    Of another algorithm, options that the run's own does not have are no news.
+    """
+    same = stored.get("algorithm") == wanted.get("algorithm")
+    return [
+        _as_typed(name, stored.get(name)) + ("" if value is None else f" (it is {_on_one_line(value)} now)")
+        for name, value in wanted.items()
+        if stored.get(name) != value and (same or name in stored)
+    ]
+
+
+def _as_typed(name: str, value: Any) -> str:
+    """An option as the user types it, so that it has this value."""
+    flag = name.replace("_", "-")
+    if name == "penalty_factors" and value is not None:
+        return "repeat --penalty-factors with the file that it was begun with"
+    if name == "intercept":
+        return f"pass --{'' if value else 'no-'}intercept"
+    if value is None or value is False:
+        return f"leave --{flag} away"
+    given = ",".join(map(str, value)) if isinstance(value, list | tuple) else _on_one_line(value)
+    return f"repeat --{flag}" + ("" if value is True else f" {given}")
 
 
 def _on_one_line(value: Any) -> str:
@@ -373,6 +406,15 @@ def _write_table(fs: Any, path: str, table: pa.Table, compression: str = "zstd")
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression=compression, write_page_checksum=True)
     replace_file(fs, path, buffer.getvalue())
+
+
+def old_report(url: str, options: dict[str, Any] | None = None) -> str | None:
+    """What to do about report.html of a run that has changed; None if there is none."""
+    fs, path = open_storage(url, options)
+    with explained(display(fs, path)):
+        there = fs.exists(f"{path}/{REPORT}")
+    where = display(fs, path)
+    return f"{where}/{REPORT} shows the run as it was: dask-submit report {where} writes it anew" if there else None
 
 
 def read_path(url: str, options: dict[str, Any] | None = None) -> Sequence[dict[str, Any]]:

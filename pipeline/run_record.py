@@ -65,6 +65,8 @@ class DatasetIdentity(Record):
     index_base: int
     label_map: LabelMap | None = field(default=None, metadata=of(LabelMap, perhaps=True))  # none of numbers
     hold_out: float | None = field(default=None, metadata=PERHAPS)  # the share of examples that the conversion left out
+    positives: int | None = field(default=None, metadata=PERHAPS)  # examples of the label +1
+    weighted: bool | None = field(default=None, metadata=PERHAPS)  # whether examples have weights
 
     @classmethod
     def of(cls, dataset: Dataset) -> Self:
@@ -80,6 +82,8 @@ class DatasetIdentity(Record):
             index_base=about.index_base,
             label_map=about.label_map,
             hold_out=about.hold_out or None,
+            positives=about.labels.positives,
+            weighted=about.labels.weighted,
         )
 
 
@@ -97,6 +101,7 @@ class EvaluationRecord(Record):
     weighted: bool
     metric: str
     best: int | None = None
+    curves: str | None = field(default=None, metadata=PERHAPS)  # the SHA-256 of curves.parquet, or test_curves.parquet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +234,14 @@ _DATASET = record(
         "features": whole(),
         "index_base": whole(high=1),
     },
-    {"label_map": LABEL_MAP, "nnz": whole(), "partitions": whole(), "hold_out": SHARE},
+    {
+        "label_map": LABEL_MAP,
+        "nnz": whole(),
+        "partitions": whole(),
+        "hold_out": SHARE,
+        "positives": whole(),
+        "weighted": flag,
+    },
 )
 _EVALUATION = record(
     {
@@ -247,6 +259,7 @@ _EVALUATION = record(
         "on_bad_line": text(),
         "bad_lines": whole(),
         "best": optional(whole()),
+        "curves": text(SHA256),
     },
 )
 _RUN = record(

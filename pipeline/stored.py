@@ -25,6 +25,7 @@ RUN_JSON, PATH, COEFFICIENTS, TRACE = "run.json", "path.parquet", "coefficients.
 LAMBDAS = b"lambdas"  # of coefficients.parquet: the λ that its numbers stand for, as JSON in its schema's metadata
 STATE = "state.parquet"  # while a run is at work
 PASSES = "passes"  # a folder: the coefficients after each pass of an online learner
+CURVES = "curves.parquet"  # and with TEST before it, of test data: the bins that curves are drawn from
 REPORT = "report.html"
 CLAIM = "claim.json"
 WITHOUT_STATE = "delete it to go on without, to a path that is the same within the tolerance"

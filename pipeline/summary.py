@@ -30,12 +30,17 @@ def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> li
     ]
 
 
-def made_lines(model: PathModel) -> list[str]:
-    """What was fitted, and how many models are not as exact as was asked for, or not there yet."""
+def made_lines(model: PathModel, at_work: str | None = None) -> list[str]:
+    """What was fitted, and how many models are not as exact as was asked for, or not there yet.
+
+    at_work: the process that writes the run.
+    """
     data = model.record.dataset
     lines = [f"{len(model)} models of {data.examples:,} examples with {data.features:,} features are in {model.name}."]
     planned = len(model.record.lambdas or ())
-    if not model.record.complete:
+    if not model.record.complete and at_work:
+        lines.append(f"The run is at work, by {at_work}{f': {planned} are planned' if planned else ''}.")
+    elif not model.record.complete:
         lines.append(f"The run is unfinished{f': {planned} are planned' if planned else ''}. Go on with --resume.")
     open_ = sum(row["converged"] is False for row in model.path)
     return lines + ([f"{open_} of them stopped at the limit of rounds: raise --max-rounds."] if open_ else [])
@@ -44,7 +49,7 @@ def made_lines(model: PathModel) -> list[str]:
 def judged_lines(model: PathModel) -> list[str]:
     """By what the models were judged, the best, how good and how exact it is; nothing if they were not."""
     judged = model.record.evaluation
-    chosen = [] if judged is None else [_judged_by(judged), *_best(model, model.best(), judged.metric)]
+    chosen = [] if judged is None else [_judged_by(model, judged), *_best(model, model.best(), judged.metric)]
     return [*chosen, *_tested(model)]
 
 
@@ -66,10 +71,11 @@ def _quality(model: PathModel, row: dict[str, Any], prefix: str = "") -> str:
     return ", ".join(f"{label} {shown(value)}" for label, value in found if value is not None)
 
 
-def _judged_by(judged: EvaluationRecord) -> str:
+def _judged_by(model: PathModel, judged: EvaluationRecord) -> str:
     share = judged.held_out
     which = f"that were held out of training ({100 * share:g} %)" if share else "of the test data"
     chose = "The best was chosen" if share else "They were judged, and the best was chosen,"
+    chose = "They were judged" if model.best() is None else chose
     line = f"{chose} by {judged.examples:,} examples {which}."
     if judged.unseen_nonzeros:
         unseen = 100 * judged.unseen_nonzeros / judged.nonzeros
@@ -82,7 +88,7 @@ def _judged_by(judged: EvaluationRecord) -> str:
 def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
     label = find_metric(metric).label
     if best is None:
-        return [f"None is best: {label} is not defined where all examples have one label."]
+        return [f"None is best: {why_none(model)}. predict takes model {choose_model(model).index}, by its BIC."]
     row = model.path[best]
     features = model.record.dataset.features
     lines = [
@@ -94,6 +100,13 @@ def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
     if best == len(model) - 1 > 0:
         lines.append("  It is the last of the path: a longer one (--path-length) may hold a better.")
     return lines
+
+
+def why_none(model: PathModel) -> str:
+    """Why an evaluation chose no model."""
+    if all(row.get("auc") is None for row in model.path):
+        return "all of these examples have one label"
+    return f"{find_metric(model.metric).label} is not known of all models"
 
 
 def _exactness(row: dict[str, Any]) -> list[str]:

@@ -87,6 +87,15 @@ def _read_holder(fs: Any, path: str) -> dict[str, Any]:
         return {}
 
 
+def process_at_work(fs: Any, path: str) -> str | None:
+    """Who holds the claim at `path`, for those who look and do not wait; None if nobody, or a process that ended."""
+    holder = _read_holder(fs, path)
+    here = is_local(fs) and holder.get("host") == socket.gethostname()
+    if not holder or (here and not _is_running(holder.get("pid"))):
+        return None
+    return f"process {holder.get('pid')} on {holder.get('host')}" + ("" if here else ", unless it was killed")
+
+
 class ClaimKeeper:
     """Takes a claim, keeps it fresh in the background, and gives it back."""
 

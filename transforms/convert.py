@@ -7,6 +7,7 @@ last, and without it there is no data set.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -25,7 +26,15 @@ from transforms.examples import BAD_LINES_NAMED, BadSpotFound, located
 from transforms.fragments import Fragment
 from transforms.holdout import check_fraction
 from transforms.inputs import Block, InputFile, cut_blocks, find_inputs
-from transforms.labels import MIXED_WEIGHTS, LabelMap, LabelsInfo, choose_positive, remedy_of_text, wrong_labels
+from transforms.labels import (
+    LABEL_MISSING,
+    MIXED_WEIGHTS,
+    LabelMap,
+    LabelsInfo,
+    choose_positive,
+    remedy_of_text,
+    wrong_labels,
+)
 from transforms.liveness import ANSWER_SECONDS, ask_scheduler, ask_workers
 from transforms.mapreduce import (
     Catalogue,
@@ -319,7 +328,14 @@ def _catalogue(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], plan: P
     weighted = [int(fragment.header["weighted"]) for fragment in fragments if fragment.rows]
     if any(weighted) and not all(weighted):
         raise UserError(MIXED_WEIGHTS)
+    if any(weighted) and _may_be_ids(fragments):
+        warnings.warn(f"the examples have weights{LABEL_MISSING}", stacklevel=4)
     return Catalogue(fragments, offsets, positive, any(weighted))
+
+
+def _may_be_ids(fragments: Sequence[Fragment]) -> bool:
+    """Could all labels be ids of features? Of numbers the values are not known here, and they could."""
+    return all((value >= 1 and value == int(value)) for fragment in fragments for value in fragment.label_values)
 
 
 def _positive(
@@ -339,7 +355,8 @@ def _among_kept(plan: Plan) -> str:
 def _label_error(mapped: dict[int, list[Mapped]], blocks: Sequence[Block], values: list[float]) -> str:
     """Which labels there are, and a file where each stands."""
     places = [f"{value:g} in {_file_with(value, mapped, blocks)}" for value in values[:5]]
-    return f"{wrong_labels(values)} ({'; '.join(places)}){remedy_of_text(values)}"
+    weighted = any(int(one.fragment.header["weighted"]) for found in mapped.values() for one in found)
+    return f"{wrong_labels(values)} ({'; '.join(places)}){remedy_of_text(values, weighted=weighted)}"
 
 
 def _file_with(value: float, mapped: dict[int, list[Mapped]], blocks: Sequence[Block]) -> str:

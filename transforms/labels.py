@@ -24,6 +24,11 @@ MIXED_WEIGHTS = (
     "(a line that lacks its label looks like this, too)"
 )
 
+LABEL_MISSING = (
+    ". Lines begin with a word such as 12:0.5, which is read as label:weight. If it is a feature, the label is "
+    "missing: write one in front of each line"
+)
+
 NUMBER = "number"  # the kind of labels that are no classes
 
 Labels = tuple[np.ndarray, np.ndarray | None]  # int8 -1/+1 or float64 numbers, float32 weights
@@ -75,8 +80,10 @@ def wrong_labels(values: list[float]) -> str:
     return f"expected exactly two distinct labels, found {len(values)}: {shown or 'none'}{more}"
 
 
-def remedy_of_text(values: list[float]) -> str:
-    """What to do about text with these labels."""
+def remedy_of_text(values: list[float], *, weighted: bool) -> str:
+    """What to do about text with these labels. weighted: lines begin with label:weight, or with a feature."""
+    if weighted:
+        return LABEL_MISSING
     if len(values) < 2:
         return ". A model needs examples of both classes"
     one = f"one class against the rest: awk '{{$1 = ($1 == {max(values):g})}} 1'"

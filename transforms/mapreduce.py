@@ -136,9 +136,10 @@ def _check_labels(pieces: Sequence[Piece], block: Block, numeric: bool) -> None:
         name = block.spans[piece.file].file.name
         if not numeric:
             values.update(np.unique(piece.parsed.labels).tolist())
-        if len(values) > 2:
-            raise UserError(f"{name}: {wrong_labels(list(values))}{remedy_of_text(list(values))}")
         weighted.update(np.unique(~np.isnan(piece.parsed.weights)).tolist())
+        if len(values) > 2:
+            remedy = remedy_of_text(list(values), weighted=weighted == {True})
+            raise UserError(f"{name}: {wrong_labels(list(values))}{remedy}")
         if len(weighted) > 1:
             raise UserError(f"{name}: {MIXED_WEIGHTS}")
 

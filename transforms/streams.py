@@ -7,19 +7,24 @@ do not see it.
 
 from __future__ import annotations
 
+import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from transforms.errors import UserError
+from transforms.errors import OutputExists, UserError
 from transforms.inputs import SUFFIXES
 
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 PIECE = 1 << 20
+PREFIX = "dglmnet-"  # of the folder that streams are copied to
+EARLIER = re.compile(rf"[^\s'\[(]*/{PREFIX}[^/\s]+/standard-input[\w.-]*")
+NOT_KEPT = ". A stream is not kept, so it cannot be told whether it is the same: from a file the same command goes on"
 MAGIC = {"gzip": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
@@ -47,8 +52,39 @@ def spooled(urls: Sequence[str], scheduler: str | None = None) -> Iterator[list[
         yield list(urls)
         return
     _refuse(streams, scheduler)
-    with tempfile.TemporaryDirectory(prefix="dglmnet-") as folder:
-        yield [_spool(url, Path(folder), k) if is_stream(url) else url for k, url in enumerate(urls)]
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        files = [_spool(url, Path(folder), k) if is_stream(url) else url for k, url in enumerate(urls)]
+        with _told_by_their_names(dict(zip(files, urls, strict=True))):
+            yield files
+
+
+@contextmanager
+def _told_by_their_names(urls: dict[str, str]) -> Iterator[None]:
+    """Errors and warnings speak of the stream, not of the file that it was copied to, now or by an earlier command."""
+
+    def told(text: str) -> str:
+        for file, url in urls.items():
+            text = text.replace(file, _name(url))
+        return EARLIER.sub("standard input", text)
+
+    shown = warnings.showwarning
+    warnings.showwarning = lambda message, *rest, **more: shown(_with_text(message, told), *rest, **more)
+    try:
+        yield
+    except UserError as error:
+        if isinstance(error, OutputExists) and told(str(error)) != str(error):
+            error.what += NOT_KEPT
+        error.args = tuple(told(one) if isinstance(one, str) else one for one in error.args)
+        for name, value in vars(error).items():
+            if isinstance(value, str):
+                setattr(error, name, told(value))
+        raise
+    finally:
+        warnings.showwarning = shown
+
+
+def _with_text(message: Warning | str, told: Callable[[str], str]) -> Warning | str:
+    return told(message) if isinstance(message, str) else type(message)(told(str(message)))
 
 
 def _refuse(streams: Sequence[str], scheduler: str | None) -> None:
@@ -60,6 +96,8 @@ def _refuse(streams: Sequence[str], scheduler: str | None) -> None:
         )
     if sum(url in STDIN for url in streams) > 1 or len(set(streams)) < len(streams):
         raise UserError(f"{_name(streams[0])}: it can be read once only, and is given twice: write it to a file")
+    if any(url in STDIN for url in streams) and sys.stdin is None:
+        raise UserError("standard input is closed: pipe text into the command, or pass a file")
     if any(url in STDIN for url in streams) and sys.stdin.isatty():
         raise UserError("standard input is a terminal: pipe text into the command, or pass a file")
 

@@ -14,6 +14,7 @@ from pipeline.commands.shared import (
     apply_options,
     common_options,
     printable,
+    say,
     set_up_logging,
     take_tls,
     tls_options,
@@ -170,5 +171,5 @@ def cancel_command(
         follower = Follower(client, folder, record, find_future(client, folder, record))
         outcome = cancel(client, folder, record, follower)
     kept = f": {kept_line(folder, record.command)}" if outcome.state == CANCELLED else ""
-    click.echo(f"{folder.shown}: {outcome.state}{kept}", err=True)
+    say(f"{folder.shown}: {outcome.state}{kept}")
     return 0

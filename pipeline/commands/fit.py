@@ -89,6 +89,7 @@ def fit_arguments(
     **chosen: Any,
 ) -> dict[str, Any]:
     """What fit_options gathered, as arguments of fit_path. Refuses what the algorithm does not have."""
+    _refuse_two_grids()
     path = {
         "length": chosen.pop("path_length"),
         "ratio": chosen.pop("path_ratio"),
@@ -172,6 +173,18 @@ def fit_command(
     else:
         fit_here(dataset, output, cluster, storage_options, arguments, quiet=quiet, log_json=log_json)
     return 0
+
+
+def _refuse_two_grids() -> None:
+    """--lambdas are all λ: a grid beside them, from the same place, is a mistake."""
+    context = click.get_current_context(silent=True)
+    given = context.get_parameter_source("lambdas") if context else ParameterSource.DEFAULT
+    if context is None or given is ParameterSource.DEFAULT:
+        return
+    for name in ("path_length", "path_ratio"):
+        if context.get_parameter_source(name) is given:
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} makes a grid of λ, and --lambdas gives them one by one: leave one of them away")
 
 
 def _path_is_given() -> bool:

@@ -20,7 +20,7 @@ from pipeline.driver.task import Job
 from pipeline.driver.terminal import interrupts_told
 from pipeline.evaluation import evaluate_new
 from pipeline.fit import fit_path
-from pipeline.run import Run, check_output, read_path
+from pipeline.run import Run, check_output, old_report, read_path
 from solver.compiling import working_seconds
 from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
@@ -86,12 +86,24 @@ def fit_job(
 ) -> Run:
     """The work of the command, wherever its driver is."""
     display.stage("fit")
+    before = _models_in(output, storage_options)
     run = fit_path(dataset, output, client=client, storage_options=storage_options, watcher=display, **arguments)
     try:
         evaluate_new(output, client=client, storage_options=storage_options, progress=display)
     except UserError as error:
         display.note(f"the new models are not judged ({error}): judge them with dask-submit evaluate")
+    old = old_report(output, storage_options)
+    if old is not None and run.done > before:
+        display.note(old)
     return run
+
+
+def _models_in(output: str, storage_options: dict[str, Any] | None) -> int:
+    """How many models a run has; 0 if there is none, or none that can be read."""
+    try:
+        return len(read_path(output, storage_options))
+    except UserError:
+        return 0
 
 
 def driver_job(arguments: dict[str, Any]) -> Job:

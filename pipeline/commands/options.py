@@ -76,7 +76,7 @@ def _of_several(fields: Mapping[str, Field[Any]], algorithms: int) -> str:
             own = _words(field)
             words += f" With --algorithm {name}: {own[0].lower()}{own[1:]}"
     if len(fields) < algorithms:
-        words += f" For --algorithm {first[0]} only."
+        words += f" For --algorithm {' and '.join(fields)} only."
     defaults = {name: field.default for name, field in fields.items() if field.default is not None}
     if not defaults:
         return words

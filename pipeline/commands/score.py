@@ -18,6 +18,7 @@ from pipeline.commands.shared import (
     cluster_options,
     common_options,
     print_table,
+    say,
     set_up_logging,
 )
 from pipeline.metrics import BINARY, NUMBER, find_metric, metric_names, metrics_for, metrics_in, shown
@@ -75,7 +76,8 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
     type=Location(),
     required=True,
     metavar="FILE",
-    help="The file to write: .csv, .csv.gz, .jsonl or .parquet by its name; - is standard output, as CSV.",
+    help="The file to write: .csv, .csv.gz, .jsonl or .parquet by its name, Parquet if it has no suffix; - is standard "
+    "output, as CSV.",
 )
 @click.option(
     "--lambda-index",
@@ -139,7 +141,8 @@ def predict_command(
             f"{done.tally.examples:,} examples{where}: {time.monotonic() - started:.1f} s. {unseen_line(done.tally)}",
             f"Predicted by model {done.lambda_index} (λ = {done.lam:.5g}): {done.why}.",
         ]
-        click.echo("\n".join(lines), err=output == STDOUT)
+        for line in lines:
+            (say if output == STDOUT else click.echo)(line)
     return 0
 
 
@@ -200,6 +203,7 @@ def evaluate_command(
     refuse_missing_run(run)
     refuse_missing_inputs(inputs, storage_options)
     from pipeline.evaluation import evaluate
+    from pipeline.run import old_report
     from transforms.streams import spooled
 
     started = time.monotonic()
@@ -217,17 +221,18 @@ def evaluate_command(
             click.echo(line)
         if done.tally.bad_lines:
             click.echo(f"{done.tally.bad_lines:,} bad lines were left out.")
+        old = old_report(run, storage_options)
+        if old is not None:
+            click.echo(f"{old}.")
     return 0
 
 
 def _what_it_means_for_the_best(done: Evaluation) -> list[str]:
     """Whether the run's best model is another now, or why it is not."""
-    if not done.chose:
+    if not done.chose or done.best is None:
         stays = "none is chosen yet" if done.before is None else f"the best stays model {done.before}"
         why = "pass --choose to choose by them" if done.best is not None else "all examples have one label"
         return [f"These data judge the models and do not choose one ({why}): {stays}."]
-    if done.best is None:
-        return ["No model is best by these data: all examples have one label, or the metric is not defined."]
     if done.before not in (None, done.best):
         return [f"The best is model {done.best} now; by the evaluation before it was model {done.before}."]
     return []
@@ -240,7 +245,8 @@ def summary(done: Evaluation, seconds: float) -> Table:
     weighted = ", weighted" if done.weighted else ""
     judged = metrics_in(done.path)
     examples = f"{done.tally.examples:,} test examples{weighted}"
-    title = f"{len(done.path)} models, {examples}, {seconds:.1f} s; ← is best by {find_metric(done.metric).label}"
+    best = "none is best" if done.best is None else f"← is best by {find_metric(done.metric).label}"
+    title = f"{len(done.path)} models, {examples}, {seconds:.1f} s; {best}"
     table = Table(title=title, title_justify="left")
     for name in ("", "λ", "nonzeros", *(metric.label for metric in judged), ""):
         table.add_column(name, justify="right", no_wrap=True)

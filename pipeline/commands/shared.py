@@ -353,12 +353,18 @@ def print_table(table: Any, width: int | None = None) -> None:
 
 
 def _fail(name: str, message: str, code: int) -> None:
-    line = f"{name}: error: {printable(OUTPUT.scrub(message))}"
+    if not logger.handlers and "--log-json" in sys.argv:  # the error is in the command line: nothing is set up yet
+        set_up_logging("info", quiet=False, log_json=True)
+    say(f"{name}: error: {printable(OUTPUT.scrub(message))}", logging.ERROR)
+    sys.exit(code)
+
+
+def say(line: str, level: int = logging.INFO) -> None:
+    """A line on standard error; with --log-json, an object as all others there."""
     if any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers):
-        logger.error(line)
+        logger.log(level, line)
     else:
         click.echo(line, err=True)
-    sys.exit(code)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:

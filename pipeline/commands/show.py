@@ -65,8 +65,8 @@ def show_command(
 ) -> int:
     """Print RUN: its models, the best of them, and the features with the largest weights in it.
 
-    Features have the ids of the data; --feature-names gives them names. A run that is unfinished is shown as far as it
-    is.
+    Features have the ids of the data; --feature-names gives them names. A run that is unfinished or at work is shown as
+    far as it is.
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     refuse_missing_run(run)
@@ -83,8 +83,18 @@ def show_command(
     if as_csv:
         _write_csv(["feature", "name", "weight"], strongest)
     elif not quiet:
-        _print_run(model, choice, strongest)
+        _print_run(model, choice, strongest, _at_work(run, storage_options))
     return 0
+
+
+def _at_work(run: str, storage_options: dict[str, Any] | None) -> str | None:
+    """The process that writes the run."""
+    from pipeline.stored import CLAIM
+    from transforms.claim import process_at_work
+    from transforms.storage import open_storage
+
+    fs, path = open_storage(run, storage_options)
+    return process_at_work(fs, f"{path}/{CLAIM}")
 
 
 def _columns(model: PathModel) -> list[str]:
@@ -120,10 +130,12 @@ def _strongest(model: PathModel, index: int, count: int | None, names: dict[int,
     return [(int(features[k]), names.get(int(features[k]), ""), float(weights[k])) for k in order]
 
 
-def _print_run(model: PathModel, choice: Choice, strongest: Sequence[tuple[int, str, float]]) -> None:
+def _print_run(
+    model: PathModel, choice: Choice, strongest: Sequence[tuple[int, str, float]], at_work: str | None
+) -> None:
     from pipeline.summary import judged_lines, made_lines
 
-    click.echo("\n".join(map(printable, made_lines(model))))
+    click.echo("\n".join(map(printable, made_lines(model, at_work))))
     print_table(_path_table(model, choice.index))
     for line in judged_lines(model):
         click.echo(line)

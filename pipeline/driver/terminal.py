@@ -16,7 +16,7 @@ from typing import Any, Literal
 import click
 from distributed import Client, Future
 
-from pipeline.commands.shared import OUTPUT, Interrupted, Terminated
+from pipeline.commands.shared import OUTPUT, Interrupted, Terminated, say
 from pipeline.display import SilentDisplay, open_display
 from pipeline.driver.follow import Follower
 from pipeline.driver.moving import ANSWER_SECONDS
@@ -83,13 +83,18 @@ def stay(
 
 def choose(interrupt: KeyboardInterrupt, ask: Callable[[], str] | None = None) -> Choice:
     """What an interrupt means: the user is asked, if there is one."""
-    if isinstance(interrupt, Terminated) or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if isinstance(interrupt, Terminated) or not _both_are_terminals():
         return "cancel"
     try:
         answer = (ask or _ask)()
     except (click.Abort, KeyboardInterrupt):  # a second Ctrl-C, or the end of input: leave nothing undone
         return "detach"
     return {"d": "detach", "c": "cancel", "g": "go on"}[answer]  # type: ignore[return-value]
+
+
+def _both_are_terminals() -> bool:
+    """Can a question be asked and answered? A stream that is closed is None."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _ask() -> str:
@@ -103,10 +108,9 @@ def _ask() -> str:
 
 def tell_where(folder: RunFolder) -> None:
     """How to find a run again."""
-    click.echo(
+    say(
         f"The run goes on on the cluster. Find it again with\n"
-        f"  dask-submit attach {folder.shown}\n  dask-submit status {folder.shown}",
-        err=True,
+        f"  dask-submit attach {folder.shown}\n  dask-submit status {folder.shown}"
     )
 
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from pipeline.choice import lowest_bic
-from pipeline.metrics import metric_names
-from pipeline.model import PathModel, best_of
-from pipeline.run_record import RunRecord
-from pipeline.stored import read_trace
+from pipeline.curves import Curve, read_curves
+from pipeline.metrics import TEST, metric_names
+from pipeline.model import PathModel
+from pipeline.run_record import EvaluationRecord, RunRecord
+from pipeline.stored import CURVES, read_trace
 from transforms.storage import StorageOptions, open_storage
 
 SMALLEST_GAP = 1e-16  # where a gap of 0 is drawn on a logarithmic axis, if no other is there to go by
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Examples that the models were judged by, and how these examples lie along each model's margins."""
+
+    prefix: str  # of its metrics in path.parquet: "" if it chose the best, TEST if it chose nothing
+    record: EvaluationRecord
+    curves: list[Curve | None]  # None of a model that came after the evaluation
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,7 @@ class RunData:
     model: PathModel
     trace: list[dict[str, Any]]  # trace.parquet, the rounds of the λ that are done
     names: dict[int, str]  # feature id -> name
+    judgements: list[Judgement] = field(default_factory=list)  # those that stored what curves are drawn from
 
     @property
     def record(self) -> RunRecord:
@@ -61,7 +72,7 @@ class RunData:
 
     @property
     def best(self) -> int | None:
-        return best_of(self.rows, self.metric, self.record.label_kind) if self.metric else None
+        return self.model.best() if self.metric else None
 
     @property
     def featured(self) -> int:
@@ -87,7 +98,13 @@ def read_run(run: str, options: StorageOptions) -> RunData:
     """The run at a URL. Raises UserError if it is missing or damaged."""
     model = PathModel.load(run, options)
     fs, path = open_storage(run, options)
-    return RunData(model, read_trace(fs, path, model.lambdas.tolist()), {})
+    lambdas, record = model.lambdas.tolist(), model.record
+    judgements = [
+        Judgement(prefix, judged, read_curves(fs, f"{path}/{prefix}{CURVES}", judged.curves, lambdas))
+        for prefix, judged in (("", record.evaluation), (TEST, record.test))
+        if judged is not None and judged.curves is not None
+    ]
+    return RunData(model, read_trace(fs, path, lambdas), {}, judgements)
 
 
 def relative_gap(row: dict[str, Any]) -> float | None:

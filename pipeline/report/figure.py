@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bokeh.models import (
@@ -41,6 +41,26 @@ class Series:
     marker: str = "circle"
     dashed: bool = False
     bar: bool = False
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure, what it shows in a sentence, what is to be seen in it, and its legend."""
+
+    key: str
+    title: str
+    caption: str
+    alternative: str
+    figure: Any
+    series: list[Series] = field(default_factory=list)
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    key: str
+    title: str
+    plots: list[Plot]
 
 
 def lambda_range(data: RunData) -> Range1d:

@@ -88,3 +88,8 @@ def fraction(lam: float, largest: float | None) -> str:
     if k is not None:
         return f"1/2{superscript(k)}" if k > 1 else "1/2" if k == 1 else "1"
     return number(lam / largest) if largest else NOTHING
+
+
+def amount(value: float) -> str:
+    """How many examples, or their weight."""
+    return f"{value:,.0f}" if value == int(value) or value >= 1e6 else f"{value:,.1f}"

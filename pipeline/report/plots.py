@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d, Span
@@ -13,6 +12,8 @@ from pipeline.report import format as fmt
 from pipeline.report.data import RunData, above_zero, relative_gap, rounds_of, strongest, weights_along
 from pipeline.report.figure import (
     NO_FEATURE,
+    Plot,
+    Section,
     Series,
     add_hover,
     count_on,
@@ -26,31 +27,12 @@ from pipeline.report.figure import (
     spans_decades,
     tooltip_of,
 )
+from pipeline.report.judged import plot_judged
 from pipeline.report.words import judges, lambda_text, stage_seconds
 
 COLOURS = 5  # --s0 to --s4 of the style sheet
 PATHS = 10  # features whose coefficients are drawn
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle")
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A figure, what it shows in a sentence, what is to be seen in it, and its legend."""
-
-    key: str
-    title: str
-    caption: str
-    alternative: str
-    figure: Any
-    series: list[Series] = field(default_factory=list)
-    wide: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    key: str
-    title: str
-    plots: list[Plot]
 
 
 def make_sections(data: RunData) -> list[Section]:
@@ -60,6 +42,8 @@ def make_sections(data: RunData) -> list[Section]:
     if data.metrics:
         plots = [plot_quality_by_size(data, source), *plot_quality(data, source, lambdas)]
         sections = [Section("quality", "Quality", [plot for plot in plots if plot] + sections[0].plots)]
+    if data.record.label_kind != NUMBER:
+        sections.append(Section("predictions", "Predictions", plot_judged(data)))
     if data.model.features.size:
         sections.append(Section("coefficients", "Coefficients", [plot_coefficients(data, lambdas)]))
     if data.trace:
@@ -215,7 +199,7 @@ def plot_coefficients(data: RunData, lambdas: Range1d) -> Plot:
         f"{which} of model {data.rows[data.featured]['index']}, along the path. {_signs(data)} A name in the legend "
         "hides or shows its line.",
         f"Weights along λ of {fmt.count(len(features), 'feature')}, strongest first: {listed}"
-        f"{' and others' if len(features) > 5 else ''}. The table below the plot has the values.",
+        f"{' and others' if len(features) > 5 else ''}. The table below the plot has the weights of all.",
         plot,
         series,
         wide=True,

@@ -73,6 +73,40 @@ def feature_rows(data: RunData) -> list[list[str]]:
     return found
 
 
+@dataclass(frozen=True)
+class Balance:
+    """How many examples of each class some data have; their weights, if they have weights."""
+
+    name: str
+    positives: float
+    negatives: float
+
+    @property
+    def share(self) -> float:
+        return self.positives / (self.positives + self.negatives)
+
+
+def balances(data: RunData) -> list[Balance]:
+    """Of the data that models were trained on, as far as the run knows, and judged by."""
+    about, found = data.record.dataset, []
+    if about.positives is not None and about.examples:
+        found.append(Balance("Training", about.positives, about.examples - about.positives))
+    for judged in data.judgements:
+        curve = next((one for one in judged.curves if one is not None), None)
+        if curve is not None:
+            name = "Held-out" if judged.record.held_out else "Choosing" if len(data.judgements) > 1 else "Test"
+            name = "Test" if judged.prefix else name
+            weighted = " (by weight)" if judged.record.weighted else ""
+            found.append(Balance(name + weighted, float(curve.positives.sum()), float(curve.negatives.sum())))
+    return found
+
+
+def class_names(data: RunData) -> tuple[str, str]:
+    """The labels of the two classes as they were in training, the positive one first."""
+    names = data.record.dataset.label_map
+    return ("+1", "−1") if names is None else (f"{names.positive:g}", f"{names.negative:g}".replace("-", "−"))
+
+
 def _signed(weight: float) -> str:
     return f"{weight:+.4f}".replace("-", "−")
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.metrics import TEST, Metric, find_metric, metrics_in
-from pipeline.report.data import RunData, relative_gap
+from pipeline.metrics import NUMBER, TEST, Metric, find_metric, metrics_in
+from pipeline.report.data import Judgement, RunData, relative_gap
 from pipeline.report.format import count, duration, lambda_hint, metric, metric_title, number, percent
+from pipeline.summary import why_none
 from transforms.storage import redact
 
 
@@ -78,6 +79,8 @@ def _what_is_best(data: RunData) -> str:
     if data.best is None or data.metric is None:
         why = "The last model" if row.get("bic") is None else "The model with the lowest BIC on the training data"
         lead = "No data have chosen a model" if data.record.test else "No test data have been scored yet"
+        if data.record.evaluation is not None:
+            lead = f"No model is best by the data that judge them: {why_none(data.model)}"
         return f"{lead}. {why}, number {row['index']}, uses {uses}.{_on_test_data(data, row)}"
     judged = data.record.evaluation
     where = "" if judged is None else f" on {count(judged.examples, f'{judges(data)} example')}"
@@ -90,6 +93,24 @@ def judges(data: RunData) -> str:
     """What kind of examples the metrics of the path are of, and the best was chosen by."""
     judged = data.record.evaluation
     return "held-out" if judged is not None and judged.held_out else "test"
+
+
+def judged_by(judged: Judgement) -> str:
+    """The examples of an evaluation, for a list to choose from."""
+    kind = "held-out" if judged.record.held_out else "test"
+    part = "chose nothing" if judged.prefix == TEST else "chose the model"
+    return f"{count(judged.record.examples, f'{kind} example')}, which {part}"
+
+
+def no_curves(data: RunData) -> Notice | None:
+    """Why there are no curves, and the command that makes them."""
+    if data.judgements or data.record.label_kind == NUMBER:
+        return None
+    run = data.model.name
+    command = f"dask-submit evaluate {run} TEST && dask-submit report {run}"
+    if data.record.evaluation is None and data.record.test is None:
+        return Notice("Curves and the confusion matrix need an evaluation:", command)
+    return Notice("This run was evaluated by an earlier version, which stored no curves. Evaluate it again:", command)
 
 
 def _on_test_data(data: RunData, row: dict[str, Any]) -> str:
@@ -131,7 +152,7 @@ def tiles(data: RunData) -> list[Tile]:
     row = data.rows[data.featured]
     features = data.record.dataset.features
     found = []
-    if data.metric is not None:
+    if data.metric is not None and data.best is not None:
         label = f"{judges(data).capitalize()} {metric_title(data.metric)}"
         found.append(Tile(label, metric(row[data.metric]), f"the best: model {row['index']}"))
     found += _test_tile(data, row)

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.report import format as report_format
+from pipeline.report import packed as report_packed
 from pipeline.report import tables as report_tables
 from pipeline.report import words as report_words
 from pipeline.report.data import RunData, read_run
@@ -23,6 +24,7 @@ from pipeline.stored import REPORT
 from transforms import OutputExists, __version__
 from transforms.storage import StorageOptions, display, explained, open_storage, redact, whole_file
 
+SCRIPTS = ("report.js", "chosen.js", "features.js")
 _BEGINNING = b"<!doctype html>"
 
 
@@ -78,7 +80,8 @@ def render(data: RunData) -> str:
         plot_script=Markup(script),
         bokeh=Markup(Resources(mode="inline", components=["bokeh"], minified=True).render_js()),
         style=_asset("report.css"),
-        behaviour=_asset("report.js"),
+        scripts=[_asset(name) for name in SCRIPTS],
+        packed=report_packed,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
     )

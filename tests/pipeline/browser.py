@@ -60,8 +60,9 @@ class Page:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until bokeh has nothing left to draw."""
-        self.wait("return Bokeh.documents.length === 1 && Bokeh.documents[0].is_idle")
+        """Wait until the page's scripts have filled the plots, and bokeh has nothing left to draw."""
+        drawn = "document.documentElement.classList.contains('drawn')"
+        self.wait(f"return {drawn} && Bokeh.documents.length === 1 && Bokeh.documents[0].is_idle")
 
     def prefer(self, *, dark: bool) -> None:
         """What the system is set to."""
@@ -93,12 +94,19 @@ class Page:
         event = {"type": "mouseMoved", "x": x, "y": y}
         self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
 
+    def click(self, x: float, y: float) -> None:
+        """Click at a place of the window."""
+        self.point(x, y)
+        for kind in ("mousePressed", "mouseReleased"):
+            event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
+            self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
+
     def press(self, key: str) -> None:
         """A key, for what has the focus."""
-        names = {"\t": ("Tab", 9), "\r": ("Enter", 13), " ": (" ", 32)}
+        names = {"\t": ("Tab", 9), "\r": ("Enter", 13), " ": (" ", 32), "←": ("ArrowLeft", 37), "→": ("ArrowRight", 39)}
         name, code = names[key]
         event: dict[str, Any] = {"key": name, "windowsVirtualKeyCode": code}
-        text = {} if key == "\t" else {"text": key}
+        text = {"text": key} if key in "\r " else {}
         self.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown"} | event | text)
         self.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyUp"} | event)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ import scipy.sparse as sp
 
 from tests.pipeline.hand_made import HandMade, two_workers
 from transforms import from_arrays
+
+if TYPE_CHECKING:
+    from tests.pipeline.browser import Page
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +31,15 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = str(tmp_path_factory.mktemp("data") / "dataset")
     from_arrays(X, y, url, partitions=2)
     return url
+
+
+@pytest.fixture(scope="session")
+def page() -> Iterator[Page]:
+    """One browser for all tests."""
+    pytest.importorskip("selenium", reason="selenium is not installed: pip install 'dglmnet[dev]'")
+    from tests.pipeline.browser import CHROMIUM, DRIVER, open_browser
+
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("there is no chromium with its chromedriver: apt-get install chromium chromium-driver")
+    with open_browser() as browser:
+        yield browser

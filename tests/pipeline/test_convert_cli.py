@@ -217,6 +217,7 @@ def test_skipped_lines_are_told(run: Callable[..., Ran], tmp_path: Path, write: 
         (b"1 age:39\n", "Features have numbers: number them"),
         (b"1 1:1\n2 2:1\n3 3:1\n", "write one class against the rest: awk '{$1 = ($1 == 3)} 1'"),
         (b"1 1:1\n1 2:1\n", "A model needs examples of both classes"),
+        (b"3:1 4:1\n12:0.5 13:1\n7:1\n", "read as label:weight. If it is a feature, the label is missing"),
     ],
 )
 def test_what_is_no_libsvm_text_is_told_what_it_looks_like(
@@ -227,6 +228,24 @@ def test_what_is_no_libsvm_text_is_told_what_it_looks_like(
     assert ran.code == 2
     (line,) = ran.error_lines
     assert "in.svm" in line and hint in line
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "told"),
+    [
+        (b"3:1 4:1\n12:0.5 13:1\n", [], True),
+        (b"3:1 4:1\n12:0.5 13:1\n", ["--numeric-labels"], True),
+        (b"1:2 4:1\n-1:0.5 13:1\n", [], False),
+        (b"1 4:1\n2 13:1\n", [], False),
+    ],
+)
+def test_labels_that_may_be_features_are_pointed_out(
+    run: Callable[..., Ran], write: Write, text: bytes, more: list[str], told: bool
+) -> None:
+    write("in.svm", text)
+    ran = run("in.svm", "out", "--workers", "1", *more)
+    assert ran.code == 0
+    assert any("the examples have weights. Lines begin with" in line for line in ran.error_lines) is told
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,15 @@ from distributed import Client
 from sklearn.metrics import accuracy_score, average_precision_score, log_loss, roc_auc_score
 
 from pipeline import PathModel, PathOptions, evaluate, fit_path
+from pipeline.choice import choose_model
 from pipeline.metrics import metric_names, metrics_of
+from pipeline.report.data import read_run
+from pipeline.report.words import _what_is_best
 from tests.damage import unsealed
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import OutputExists, UserError, convert_libsvm
 from transforms.claim import ClaimKeeper
+from transforms.storage import StorageOptions
 
 Write = Callable[[str, bytes], str]
 Submit = Callable[..., subprocess.CompletedProcess[str]]
@@ -168,6 +172,27 @@ def test_data_of_one_class_move_no_best(client: Client, run: str, write: Write, 
     assert model.best() == before.best
     assert [row["log_loss"] for row in model.path] == [row["log_loss"] for row in before.path]
     assert model.record.test is not None and model.record.test.examples == 2
+
+
+def test_what_is_said_of_one_class_is_one_story(client: Client, run: str, write: Write, submit: Submit) -> None:
+    one = write("one.svm", b"1 1:1\n1 2:1\n")
+    done = submit("evaluate", run, one, "--metric", "log_loss")
+    assert "none is best" in done.stdout and "←" not in done.stdout
+    assert "do not choose one (all examples have one label): none is chosen yet." in done.stdout
+    shown = submit("show", run).stdout
+    assert "They were judged by 2 examples of the test data." in shown and "the best was chosen" not in shown
+    taken = choose_model(PathModel.load(run)).index
+    assert f"None is best: all of these examples have one label. predict takes model {taken}, by its BIC." in shown
+    data = read_run(run, StorageOptions())
+    assert data.best is None and data.featured == taken
+    assert "No model is best by the data that judge them: all of these examples have one label" in _what_is_best(data)
+
+
+def test_an_evaluation_says_that_the_report_is_older(run: str, write: Write, submit: Submit) -> None:
+    text = write("t.svm", to_text(*make_rows(seed=1)))
+    assert "report.html" not in submit("evaluate", run, text).stdout
+    submit("report", run)
+    assert "report.html shows the run as it was: dask-submit report" in submit("evaluate", run, text).stdout
 
 
 def test_other_data_than_held_out_ones_judge_and_choose_only_when_asked(

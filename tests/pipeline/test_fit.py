@@ -245,7 +245,7 @@ def test_complete_run_is_not_computed_again(client: Client, dataset: Dataset, tm
 
 def test_run_of_other_options_or_data_is_refused_and_named(client: Client, dataset: Dataset, tmp_path: Path) -> None:
     fit_path(dataset, str(tmp_path / "r"), path=PathOptions(length=2), client=client)
-    with pytest.raises(OutputExists, match=r"tol was 0.0001, is 0.01"):
+    with pytest.raises(OutputExists, match=r"repeat --tol 0\.0001 \(it is 0\.01 now\)"):
         options = SolverOptions.paper(tol=0.01)
         fit_path(dataset, str(tmp_path / "r"), options=options, path=PathOptions(length=2), client=client, resume=True)
     other = from_arrays(*make_data(seed=9), str(tmp_path / "other"), partitions=4)

@@ -201,3 +201,30 @@ def test_the_command_resumes_a_run_with_its_own_lambdas(data: str, tmp_path: Pat
     for words, models in ((("--path-length", "3"), 3), (("--resume",), 3), (("--resume", "--path-length", "4"), 4)):
         assert submit("fit", data, "--output", run, *words).returncode == 0
         assert len(rows_of(tmp_path / "own", "path")) == models
+
+
+def test_new_models_make_the_report_old_and_that_is_told(submit: Submit, data: str, tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    submit("report", run)
+    assert "report.html" not in submit("fit", data, "--output", run, "--resume").stderr
+    done = submit("fit", data, "--output", run, "--resume", "--path-length", "3")
+    assert f"{run}/report.html shows the run as it was: dask-submit report {run} writes it anew" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("begun", "resumed", "told"),
+    [
+        (["--gap", "1e-09"], [], "repeat --gap 1e-09"),
+        (["--standardize"], [], "repeat --standardize (it is False now)"),
+        (["--no-intercept"], [], "pass --no-intercept (it is True now)"),
+        ([], ["--class-weight", "balanced"], "leave --class-weight away (it is balanced now)"),
+    ],
+)
+def test_an_option_that_is_left_out_is_told_as_it_is_typed(
+    submit: Submit, data: str, tmp_path: Path, begun: list[str], resumed: list[str], told: str
+) -> None:
+    words = ["fit", data, "--output", str(tmp_path / "other"), "--path-length", "1"]
+    assert submit(*words, *begun).returncode == 0
+    done = submit(*words, "--resume", *resumed)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith(f"cannot resume a run of other data or options: {told}")

@@ -115,7 +115,8 @@ def test_it_gives_what_the_stages_give_one_by_one(client: Client, original: Pipe
     assert content(original.output) == content(tmp_path / "other")
     assert set(about(original.output)["seconds"]) == set(ALL)
     assert not Path(original.output, DATA, "_temporary").exists()
-    names = {"coefficients.parquet", "data", "path.parquet", "report.html", "run.json", "trace.parquet"}
+    names = {"coefficients.parquet", "curves.parquet", "data", "path.parquet", "report.html", "run.json"}
+    names |= {"trace.parquet"}
     assert {file.name for file in Path(original.output).iterdir()} == names
 
 
@@ -173,7 +174,7 @@ def test_changed_text_is_refused_and_redone_when_asked(client: Client, tmp_path:
 
 def test_changed_options_are_refused_and_redone_when_asked(client: Client, done: PipelineOptions) -> None:
     other = replace(done, fit={"path": PathOptions(length=4), "options": DefaultOptions(tol=1e-6)})
-    with pytest.raises(UserError, match=r"tol was 0\.0001, is 1e-06.*--overwrite"):
+    with pytest.raises(UserError, match=r"repeat --tol 0\.0001 \(it is 1e-06 now\).*--overwrite"):
         do(client, other)
     assert do(client, replace(other, overwrite=True)) == only("fit", "evaluate", "report")
     assert do(client, other) == only()

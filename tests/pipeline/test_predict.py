@@ -435,10 +435,27 @@ def test_margins_beyond_all_numbers_are_not_written(client: Client, run: str, wr
     assert not (tmp_path / "p.parquet").exists()
 
 
-def test_a_first_word_that_may_be_a_feature_is_pointed_out(
-    client: Client, run: str, write: Write, tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    predict(run, write("labelled.svm", b"0 1:1 2:1\n"), str(tmp_path / "quiet.csv"), client=client)
-    assert not [one for one in recwarn if "label:weight" in str(one.message)]
-    with pytest.warns(UserWarning, match="such as 1:0.5, is read as label:weight.*write 0 in front of each line"):
-        predict(run, write("bare.svm", b"1:0.5 2:1\n3:1 4:1\n"), str(tmp_path / "told.csv"), client=client)
+def test_a_first_word_that_may_be_a_feature_is_refused(client: Client, run: str, write: Write, tmp_path: Path) -> None:
+    """Where training had weights, or the run does not say whether, it is pointed out."""
+    text, output = write("bare.svm", b"1:0.5 2:1\n3:1 4:1\n"), str(tmp_path / "p.csv")
+    with pytest.raises(UserError, match=r"such as 1:0\.5, is read as label:weight, but .* had no weights"):
+        predict(run, text, output, client=client)
+    assert not Path(output).exists()
+    model = PathModel.load(run)
+    for weighted in (True, None):
+        about = replace(model.record, dataset=replace(model.record.dataset, weighted=weighted))
+        with pytest.warns(UserWarning, match=r"bare\.svm: .* label:weight\. .*write 0 in front of each line"):
+            predict(replace(model, record=about), text, output, overwrite=True, client=client)
+
+
+def test_predictions_go_to_no_device(submit: Submit, run: str, write: Write) -> None:
+    done = submit("predict", run, write("t.svm", b"0 1:1\n"), "--output", "/dev/null")
+    assert done.returncode == 2
+    assert "/dev/null: no file, but a device or a pipe: name a file, or pass - for standard output" in done.stderr
+
+
+def test_what_is_said_beside_predictions_is_json_if_asked_for(submit: Submit, run: str, write: Write) -> None:
+    done = submit("predict", run, write("t.svm", b"0 1:1\n"), "--output", "-", "--log-json")
+    assert done.returncode == 0
+    said = [json.loads(line) for line in done.stderr.splitlines()]
+    assert any("Predicted by model" in one.get("message", "") for one in said)

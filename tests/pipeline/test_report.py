@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
 
 P = 30
 HOSTILE = "<img src=x onerror=alert(1)> </script> & 'a' @name"
-PLOTS = ["figure1", "quality", "logloss", "nonzeros", "paths", "objective", "gap", "stages", "search"]
+JUDGED = ["precision", "roc", "calibration", "scores"]
+PLOTS = ["figure1", "quality", "logloss", "nonzeros", *JUDGED, "paths", "objective", "gap", "stages", "search"]
 
 
 @pytest.fixture(scope="module")
@@ -293,24 +293,12 @@ return [...document.querySelectorAll("table")].map((table) => ({
 """
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    """One browser for all tests."""
-    pytest.importorskip("selenium", reason="selenium is not installed: pip install 'dglmnet[dev]'")
-    from tests.pipeline.browser import CHROMIUM, DRIVER, open_browser
-
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("there is no chromium with its chromedriver: apt-get install chromium chromium-driver")
-    with open_browser() as browser:
-        yield browser
-
-
 @pytest.mark.parametrize("which", ["bare", "empty", "full"])
 def test_page_draws_every_plot_and_asks_for_nothing(which: str, request: pytest.FixtureRequest, page: Page) -> None:
     report: Path = request.getfixturevalue(which)
     page.open(report)
     shown = page.run(f"{FIGURES} return figures.map((one) => one.name)")
-    missing = {"full": set(), "bare": {"figure1", "quality", "logloss"}, "empty": {"paths"}}[which]
+    missing = {"full": set(), "bare": {"figure1", "quality", "logloss", *JUDGED}, "empty": {"paths"}}[which]
     assert sorted(shown) == sorted(set(PLOTS) - missing)
     assert sorted(page.run(DRAWN)) == sorted(shown)
     assert page.requests() == [report.as_uri()]
@@ -321,7 +309,8 @@ def test_every_plot_tells_its_values_at_the_mouse(full: Path, evaluated: str, pa
     first = data_of(evaluated).rows[0]
     expected = dict.fromkeys(("figure1", "quality", "logloss", "nonzeros"), f"nonzeros{first['nonzeros']:,}")
     expected |= {"figure1": f"AUPRC{first['auprc']:.4f}", "objective": "objective", "gap": "relative gap"}
-    expected |= {"paths": "weight", "stages": "fit", "search": f"rounds{first['rounds']}"}
+    expected |= {"precision": "called positive", "roc": "false positive rate", "calibration": "predicted"}
+    expected |= {"scores": "of the class", "paths": "weight", "stages": "fit", "search": f"rounds{first['rounds']}"}
     page.show(full)
     for name in PLOTS:
         page.point(*page.run(FIND, name))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import os
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +17,10 @@ from distributed import Client
 
 from pipeline import PathModel, evaluate
 from pipeline.choice import choose_model
+from pipeline.run_record import claimed_run
+from tests.damage import unsealed
 from tests.pipeline.runs import fit_text, make_rows, to_text
+from transforms.storage import StorageOptions
 
 Submit = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -86,3 +92,13 @@ def test_what_cannot_be_shown_is_told_in_one_line(submit: Submit, run: str, word
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("dask-submit: error: ") and told in line
+
+
+def test_a_run_at_work_is_told_from_one_that_was_cut_off(submit: Submit, client: Client, tmp_path: Path) -> None:
+    run = Path(fit_text(client, tmp_path, to_text(*make_rows()), length=3))
+    about = unsealed(json.loads((run / "run.json").read_text()))
+    (run / "run.json").write_text(json.dumps(about | {"complete": False}))
+    assert "The run is unfinished: 3 are planned. Go on with --resume." in submit("show", str(run)).stdout
+    with claimed_run(str(run), StorageOptions()):
+        shown = submit("show", str(run)).stdout
+    assert f"The run is at work, by process {os.getpid()} on {socket.gethostname()}: 3 are planned." in shown

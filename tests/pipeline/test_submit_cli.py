@@ -217,3 +217,20 @@ def test_all_commands_read_standard_input(tmp_path: Path) -> None:
     assert "that were held out of training (20 %)" in piped("pipeline", "--train", "-", "--output", run)
     assert "300 test examples" in piped("evaluate", run, "-")
     assert piped("predict", run, "/dev/stdin", "--output", "-", "--quiet").count("\n") == 301
+
+
+def test_two_grids_of_lambdas_are_refused(submit: Submit, dataset: str, tmp_path: Path) -> None:
+    done = submit("fit", dataset, "--output", str(tmp_path / "run"), "--lambdas", "3,2", "--path-length", "5")
+    assert done.returncode == 2
+    assert "--path-length makes a grid of λ, and --lambdas gives them one by one: leave one of them away" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_names_every_algorithm_that_has_an_option(submit: Submit) -> None:
+    text = " ".join(submit("fit", "--help").stdout.split())
+    assert "that ends a λ. For --algorithm default and paper only. [default: 0.0001]" in text
+
+
+def test_wrong_usage_is_json_where_json_is_asked_for() -> None:
+    done = submit_in_a_process("fit", "--tool", "1", "--log-json")
+    assert json.loads(done.stderr)["message"].startswith("dask-submit: error: No such option")

@@ -9,6 +9,7 @@ import lzma
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from transforms import UserError, streams
+from transforms import BadLine, OutputExists, UserError, streams
 from transforms.streams import is_stream, spooled
 
 TEXT = b"1 1:1\n-1 2:1\n"
@@ -121,3 +122,29 @@ def test_a_full_disk_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Path, "__truediv__", lambda *_: Path("/dev/full"))
     with pytest.raises(UserError, match=r"No space left on device: .* TMPDIR names another place"), spooled(["-"]):
         pass
+
+
+def test_closed_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UserError, match="standard input is closed"), spooled(["-"]):
+        pass
+
+
+def test_errors_and_warnings_name_the_stream_and_not_its_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Stdin(TEXT))
+    shown: list[str] = []
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *rest, **more: shown.append(str(message)))
+    with pytest.raises(BadLine) as found, spooled(["-"]) as (file,):
+        warnings.showwarning(UserWarning(f"{file}: odd"), UserWarning, "", 1)
+        raise BadLine(file, 2, 3, "what", "expected a label")
+    assert str(found.value).startswith("standard input, line 2, column 3: expected a label")
+    assert shown == ["standard input: odd"]
+
+
+def test_a_stream_that_was_read_before_is_told_to_be_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Stdin(TEXT))
+    with pytest.raises(OutputExists) as found, spooled(["-"]) as (file,):
+        raise OutputExists(f"run: inputs was [/tmp/dglmnet-x1_y/standard-input.gz (9, 1)], is [{file} (9, 2)]")
+    assert "run: inputs was [standard input (9, 1)], is [standard input (9, 2)]. A stream is not kept" in str(
+        found.value
+    )

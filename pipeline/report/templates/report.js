@@ -1,10 +1,42 @@
 // The page's behaviour: the theme, which bokeh's plots follow, and legends whose entries hide and show their series.
+// What the page's scripts share is `report`; `report.first` holds what must be done before the plots are seen.
+const report = {first: []};
 (() => {
   "use strict";
   const root = document.documentElement;
   const toggle = document.getElementById("theme");
   const wished = window.matchMedia("(prefers-color-scheme: dark)");
   const figures = () => Bokeh.documents.flatMap((doc) => doc.roots());
+  report.figure = (name) => figures().find((one) => one.name === name);
+
+  // What Python packed: JSON, compressed, in base64.
+  report.unpack = async (id) => {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (one) => one.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return JSON.parse(await new Response(stream).text());
+  };
+
+  // Text that a spreadsheet would take for a formula gets an apostrophe.
+  function cell(value) {
+    if (value === null || value === undefined) return "";
+    let text = String(value);
+    if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  }
+
+  report.download = (name, rows) => {
+    const text = rows.map((row) => row.map(cell).join(",") + "\n").join("");
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], {type: "text/csv"}));
+    link.download = `${name}.csv`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
+
+  report.onDownload = (what, rows) => {
+    const button = document.querySelector(`[data-download=${what}]`);
+    button?.addEventListener("click", () => report.download(what, rows()));
+  };
 
   function colours() {
     const style = getComputedStyle(root);
@@ -64,10 +96,14 @@
   choose(wished.matches);
 
   // bokeh builds its document a moment later than it is asked to; the plots are unseen until they have their colours.
-  function begin() {
+  async function begin() {
     if (!Bokeh.documents.length) return requestAnimationFrame(begin);
-    paint();
-    root.classList.add("drawn");
+    try {
+      for (const task of report.first) await task();
+    } finally {
+      paint();
+      root.classList.add("drawn");
+    }
   }
-  begin();
+  requestAnimationFrame(begin);
 })();
