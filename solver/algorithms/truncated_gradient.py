@@ -16,7 +16,7 @@ from time import perf_counter
 
 import numpy as np
 
-from solver.arrays import Coefficients
+from solver.arrays import Coefficients, Float64
 from solver.options import TruncatedGradientOptions
 from solver.path import OnPass, OnState, PathStart
 from solver.problem import Problem
@@ -76,7 +76,18 @@ def _solve(
     )
 
 
-def schedules(rows: Rows, lam: float, number: int, options: TruncatedGradientOptions) -> list[Schedule]:
+def learn_together(rows: Rows, lambdas: Sequence[float], options: TruncatedGradientOptions) -> Iterator[Float64]:
+    """β after each pass, a column for each λ: all λ learn in the same pass over the examples, as each would alone.
+
+    For grids of many λ, rates and passes, where going over the examples for each would be most of the work.
+    """
+    betas = np.zeros((rows.width, len(lambdas)))
+    for number in range(1, options.passes + 1):
+        betas = rows.learn(betas, schedules(rows, np.asarray(lambdas), number, options))
+        yield betas
+
+
+def schedules(rows: Rows, lam: float | Float64, number: int, options: TruncatedGradientOptions) -> list[Schedule]:
     """Of each part: the rate of this pass, and how many examples the part has seen in the passes before."""
     rate = options.learning_rate * options.decay ** (number - 1)
     l1 = lam / sum(rows.weights)
