@@ -18,7 +18,7 @@ import numpy as np
 
 from solver.arrays import Coefficients, Float64
 from solver.options import TruncatedGradientOptions
-from solver.path import OnPass, OnState, PathStart
+from solver.path import Diverged, OnPass, OnState, PathStart
 from solver.problem import Problem
 from solver.records import OnRound, RoundRecord, Solution
 from solver.rows import Rows, Schedule
@@ -63,6 +63,10 @@ def _solve(
         before, started = objective, perf_counter()
         beta = rows.learn(beta, schedules(rows, lam, number, options))
         seconds = perf_counter() - started
+        if not np.isfinite(beta).all():
+            raise Diverged(
+                f"λ = {lam:.6g}, pass {number}: weights grew beyond all numbers: take a smaller learning rate"
+            )
         coefficients = Coefficients.from_dense(beta)
         objective = rows.loss(beta) + lam * float(np.abs(coefficients.value).sum())
         if on_round is not None:
