@@ -46,7 +46,9 @@ PRECAUTIONS = {
 }
 
 
-APART, FEW, MORE = 2.0, 10, 4  # a jump: from FEW nonzeros or more to over APART times as many; it gets MORE λ
+APART, FEW = 2.0, 10  # a jump to the right: from FEW nonzeros or more to over APART times as many
+HIGHER = 0.05  # a jump upwards, of AUPRC
+MORE = 4  # λ that are put into a jump
 
 
 def on_grid(row: dict[str, Any]) -> bool:
@@ -55,11 +57,14 @@ def on_grid(row: dict[str, Any]) -> bool:
 
 
 def lambdas_between(grid: Rows) -> list[float]:
-    """Further λ where points of a path are sparse, as the paper took four for dna: between neighbours of a jump."""
+    """Further λ where points of a path are sparse, as the paper took four for dna: between neighbours of a jump.
+
+    A curve that is a line between two distant points would be compared with online models that lie between them.
+    """
     found: list[float] = []
     for above, below in pairwise(grid):
         few, many = sorted((above["nonzeros"], below["nonzeros"]))
-        if few >= FEW and many > APART * few:
+        if (few >= FEW and many > APART * few) or abs(below["auprc"] - above["auprc"]) > HIGHER:
             found += np.geomspace(above["lambda"], below["lambda"], MORE + 2)[1:-1].tolist()
     return found
 
@@ -90,7 +95,14 @@ class Bench:
 
     def _extra(self) -> list[float]:
         """Further λ, where the path in paper mode jumps."""
-        return lambdas_between([row for row in self._fit(self.folder / "run-paper", MODES["paper"]) if on_grid(row)])
+        run = self.folder / "run-paper"
+        rows = self._fit(run, MODES["paper"])
+
+        def work() -> Rows:
+            grid = [row for row in self._judged(run, rows) if on_grid(row)]
+            return [{"lambda": lam} for lam in lambdas_between(grid)]
+
+        return [row["lambda"] for row in kept(self.folder / "extra.json", self.about(apart=[APART, HIGHER]), work)]
 
     def _fit(self, run: Path, options: Any, extra: Sequence[float] = ()) -> Rows:
         with warnings.catch_warnings():

@@ -101,6 +101,7 @@ def test_the_models_of_the_grid_are_those_of_the_command(bench: Bench, tmp_path:
 
 def test_a_path_that_jumps_gets_more_lambdas_in_between(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "APART", 1.2)
+    monkeypatch.setattr(runs, "HIGHER", 1.0)
     rows = bench.path("paper")
     grid = [row for row in rows if on_grid(row)]
     jumps = [(a, b) for a, b in pairwise(grid) if a["nonzeros"] >= 10 and b["nonzeros"] > 1.2 * a["nonzeros"]]
@@ -112,10 +113,10 @@ def test_a_path_that_jumps_gets_more_lambdas_in_between(bench: Bench, monkeypatc
     assert [row["lambda"] for row in bench.path("default")] == [row["lambda"] for row in rows]
 
 
-def test_lambdas_are_added_where_nonzeros_more_than_double() -> None:
-    counts = (2, 9, 10, 20, 45, 41)
-    path = [{"lambda": 2.0**-k, "nonzeros": count} for k, count in enumerate(counts)]
-    assert lambdas_between(path) == pytest.approx([2.0 ** -(3 + k / 5) for k in (1, 2, 3, 4)])
+def test_lambdas_are_added_where_nonzeros_more_than_double_or_quality_rises() -> None:
+    found = rows_of((2, 0.50), (9, 0.53), (10, 0.57), (20, 0.61), (45, 0.64), (44, 0.70))
+    path = [{**row, "lambda": 2.0**-k} for k, row in enumerate(found)]
+    assert lambdas_between(path) == pytest.approx([2.0 ** -(k + part / 5) for k in (3, 4) for part in (1, 2, 3, 4)])
 
 
 def test_what_was_stopped_goes_on_and_what_is_done_is_not_done_again(
