@@ -42,7 +42,7 @@ from solver.arrays import Int64
 from solver.compiling import COMPILING, working_seconds
 from solver.free import NoMinimum
 from solver.losses import find_loss
-from solver.path import StateMismatch
+from solver.path import Diverged, StateMismatch
 from solver.rows import check_problem, cut_examples, make_problem_by_example
 from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
@@ -237,6 +237,8 @@ def _solve(
                 watcher.solution(solution)
                 if solution.lambda_index + 1 < len(lambdas):
                     blocks.rebalance()
+        except Diverged as error:
+            raise UserError(f"{dataset.name}: {error}") from None
         except StateMismatch as error:
             raise UserError(f"{run.url}/{STATE}: damaged ({error}): {WITHOUT_STATE}") from None
 

@@ -48,6 +48,10 @@ OnPass: TypeAlias = Callable[[int, int, Coefficients], None]
 """Takes the index of λ, the pass of an online learner, counted from 1, and β after it."""
 
 
+class Diverged(ArithmeticError):
+    """Weights of an online learner that grew beyond all numbers."""
+
+
 class StateMismatch(ValueError):
     """A state that does not belong to the problem, or is damaged."""
 

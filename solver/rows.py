@@ -25,12 +25,15 @@ from solver.start import NullModel
 
 
 class Schedule(NamedTuple):
-    """How a pass learns: the step for an example is rate · s / seen^power, seen being the examples so far."""
+    """How a pass learns: the step for an example is rate · s / seen^power, seen being the examples so far.
+
+    l1: of each model, where several are learnt together.
+    """
 
     rate: float
     seen: float
     power: float
-    l1: float
+    l1: float | Float64
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,13 @@ class RowPart:
     width: int
 
     def learn(self, weights: Float32, schedule: Schedule) -> Float32:
-        """One pass of truncated gradient over the examples, in their order, from these weights."""
+        """One pass of truncated gradient over the examples, in their order, from these weights.
+
+        Where weights have columns, each is a model of its own; all learn in the same pass.
+        """
         own = weights.copy()
-        kernels.learn(self.indptr, self.features, self.values, self.examples.encoded, *schedule, own)
+        learn = kernels.learn if own.ndim == 1 else kernels.learn_together
+        learn(self.indptr, self.features, self.values, self.examples.encoded, *schedule, own)
         return own
 
     def loss(self, beta: Float64) -> float:
@@ -74,8 +81,11 @@ class Rows(ABC):
         """Call a method of every RowPart with what all share and its own part of `each`; answers in their order."""
 
     def learn(self, beta: Float64, schedules: Sequence[Schedule]) -> Float64:
-        """A pass in every part from the same β, then the average of what they learnt, by the parts' weights."""
-        total, weight = np.zeros(self.width), sum(self.weights)
+        """A pass in every part from the same β, then the average of what they learnt, by the parts' weights.
+
+        Columns of β are models of their own.
+        """
+        total, weight = np.zeros(beta.shape), sum(self.weights)
         answers = self.ask("learn", beta.astype(np.float32), schedules)
         for own, learnt in zip(self.weights, answers, strict=True):
             total += (own / weight) * learnt

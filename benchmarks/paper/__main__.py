@@ -16,7 +16,7 @@ from benchmarks.paper.claims import Found
 from benchmarks.paper.data import find_data, names_in
 from benchmarks.paper.figure import draw
 from benchmarks.paper.runs import Bench
-from benchmarks.paper.settings import SETTINGS, Setting
+from benchmarks.paper.settings import READINGS, SETTINGS, Setting
 from benchmarks.paper.tables import describe
 from benchmarks.paper.vw import is_there, vowpal_wabbit
 from benchmarks.paper_sizes.published import PUBLISHED
@@ -36,12 +36,12 @@ def measure(bench: Bench, with_vw: bool, tell: Callable[[str], object]) -> Found
     data, setting = bench.data, bench.setting
     tell(f"{data.name}: d-GLMNET")
     paths = {mode: bench.path(mode) for mode in ("paper", "default")}
-    tell(f"{data.name}: the online learner, {len(setting.pairs)} pairs of learning rate and decay")
-    online = bench.online(setting.pairs)
+    tell(f"{data.name}: the online learner, {len(setting.steps)} pairs of learning rate and decay")
+    online = bench.online(setting.steps)
     vw = {}
     if with_vw and setting.vw:
-        tell(f"{data.name}: Vowpal Wabbit, {len(setting.vw)} pairs")
-        vw = vowpal_wabbit(bench, list(setting.vw))
+        tell(f"{data.name}: Vowpal Wabbit, {len(setting.vw_steps)} pairs")
+        vw = vowpal_wabbit(bench, setting.vw_steps)
     tell(f"{data.name}: CPU seconds, and precautions on and off")
     about = {
         "generated": data.generated,
@@ -66,7 +66,8 @@ def run(
         found = []
         for name in names:
             scale = None if source else setting.scales.get(name)
-            data = find_data(name, source, scale, output / f"{name}-{setting.name}", client)
+            kind = "" if source else "like-"
+            data = find_data(name, source, scale, output / f"{name}-{kind}{setting.name}", client)
             found.append(measure(Bench(data, setting, client, WORKERS), with_vw, tell))
         return found
 
@@ -84,18 +85,32 @@ def versions() -> str:
 @click.option("--names", help="Data sets, separated by commas. [default: all of --data, or all that can be generated]")
 @click.option("--full", "size", flag_value="full", help="The paper's whole grid: hours.")
 @click.option("--quick", "size", flag_value="quick", default="quick", help="A part of the grid: minutes. The default.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Of look-alikes, the share of the paper's examples; 1 is its own size. [default: that of the setting]",
+)
 @click.option("--rates", type=Numbers(), metavar="R,R,...", help="Learning rates, other than those of the setting.")
 @click.option("--decays", type=Numbers(), metavar="D,D,...", help="Decays, other than those of the setting.")
 @click.option("--passes", type=click.IntRange(1), help="Passes, other than those of the setting.")
+@click.option(
+    "--reading",
+    "readings",
+    type=click.Choice(READINGS),
+    multiple=True,
+    help="What the paper's decay is of Vowpal Wabbit's: decay_learning_rate or power_t. [default: one after the other]",
+)
 @click.option("--no-vw", is_flag=True, help="Leave out the real Vowpal Wabbit.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("paper-experiment"), show_default=True)
 def main(
     data: Path | None,
     names: str | None,
     size: str,
+    scale: float | None,
     rates: tuple[float, ...] | None,
     decays: tuple[float, ...] | None,
     passes: int | None,
+    readings: tuple[str, ...],
     no_vw: bool,
     output: Path,
 ) -> None:
@@ -106,6 +121,7 @@ def main(
       python -m benchmarks.paper
       python -m benchmarks.paper --data DIR --names splice,imdb
       python -m benchmarks.paper --full --data DIR
+      python -m benchmarks.paper --full --scale 1 --names epsilon
       python -m benchmarks.paper --names epsilon --rates 5,50 --no-vw --output beyond
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -115,8 +131,14 @@ def main(
         _to_stderr("Vowpal Wabbit cannot be installed here: its rows are left out")
     setting = SETTINGS[size]
     setting = replace(
-        setting, rates=rates or setting.rates, decays=decays or setting.decays, passes=passes or setting.passes
+        setting,
+        rates=rates or setting.rates,
+        decays=decays or setting.decays,
+        passes=passes or setting.passes,
+        readings=readings or setting.readings,
     )
+    if scale is not None:
+        setting = replace(setting, name=f"{setting.name}-{scale:g}", scales=dict.fromkeys(PUBLISHED, scale))
     found = run(chosen, data, setting, output, with_vw)
     draw(found, output / "figure-1.png")
     text = describe(found)

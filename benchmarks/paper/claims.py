@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.paper.cpu import PAPER_BLOCKS, SERVERS
 from benchmarks.paper.results import Rows
-from benchmarks.paper.settings import Pair
+from benchmarks.paper.settings import Steps
 from benchmarks.paper_sizes.published import PUBLISHED, Published
 
 LIKE = {"splice": "dna", "imdb": "webspam", "news20": "webspam"}  # which of the paper's sets a real one resembles
@@ -22,8 +23,8 @@ class Found:
     name: str
     about: dict[str, Any]  # examples, features, nonzeros, generated
     paths: dict[str, Rows]
-    online: dict[Pair, Rows]
-    vw: dict[Pair, Rows]
+    online: dict[Steps, Rows]
+    vw: dict[Steps, Rows]
     cpu: Rows = field(default_factory=list)
     precautions: dict[str, Rows] = field(default_factory=dict)
 
@@ -69,14 +70,17 @@ def compare(path: Rows, cloud: Iterable[dict[str, Any]]) -> Quality:
     found = points(cloud)
     excess = found[:, 1] - reached(path, found[:, 0])
     known = np.flatnonzero(~np.isnan(excess))
+    if not known.size:
+        return Quality(0, 0, np.nan, 0, np.nan, float(points(path)[:, 1].max()))
     worst = int(known[np.argmax(excess[known])])
     above = int((excess[known] > HAIR).sum())
     best = float(found[:, 1].max())
     return Quality(known.size, above, float(excess[worst]), int(found[worst, 0]), best, float(points(path)[:, 1].max()))
 
 
-def cloud_of(grid: dict[Pair, Rows]) -> Rows:
-    return [row for rows in grid.values() for row in rows]
+def cloud_of(grid: dict[Steps, Rows], reading: str | None = None) -> Rows:
+    """All models, or those of one reading of the paper's "decay"."""
+    return [row for steps, rows in grid.items() if reading in (None, steps.reading) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Times:
     iterations: int
     cpu: float
     search: float  # share of the line search
+    search_beside: float  # in paper mode, if each of as many blocks as the paper had servers had one
     online: float  # of a pass
     convert: float  # of the transposition
 
@@ -96,5 +101,12 @@ class Times:
 
 def times(found: Found, mode: str) -> Times:
     rows = {row["what"]: row for row in found.cpu}
-    mine = rows[mode]
-    return Times(mine["rounds"], mine["cpu"], mine["search"] / mine["cpu"], rows["pass"]["cpu"], rows["convert"]["cpu"])
+    mine, servers = rows[mode], rows[SERVERS]
+    beside = servers["search"] / servers["side_by_side"]
+    share = mine["search"] / mine["cpu"]
+    return Times(mine["rounds"], mine["cpu"], share, beside, rows["pass"]["cpu"], rows["convert"]["cpu"])
+
+
+def published_ns(published: Published) -> float:
+    """What an iteration of the paper took, in nanoseconds of a server for each nonzero."""
+    return 1e9 * PAPER_BLOCKS * published.seconds / published.iterations / published.nonzeros

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -15,6 +17,7 @@ from benchmarks.paper_sizes.published import PUBLISHED
 from benchmarks.paper_sizes.stages import Experiment
 from pipeline.metrics import Scores
 from solver.arrays import Coefficients
+from solver.threads import Threads
 from transforms import Dataset, convert_libsvm, open_dataset
 from transforms.rows import join_by_example, split_by_example
 
@@ -45,7 +48,7 @@ class Data:
 
     @cached_property
     def rows(self) -> sp.csr_matrix:
-        """The test examples over the training data's features; others say nothing."""
+        """The test examples over the training data's features; others say nothing. float64, as β is."""
         test = open_dataset(str(self.folder / "test"))
         rows, ids = by_example(test), np.concatenate([part.read_features() for part in test.partitions])
         order = np.argsort(self.features)
@@ -55,12 +58,25 @@ class Data:
             (np.ones(int(known.sum()), np.float32), (np.flatnonzero(known), place[known])),
             shape=(ids.size, self.features.size),
         )
-        return sp.csr_matrix(rows @ picks)
+        return sp.csr_matrix(rows @ picks, dtype=np.float64)
+
+    @cached_property
+    def _strips(self) -> list[sp.csr_matrix]:
+        """The test examples in a strip for each core."""
+        cuts = Threads().even_cuts(self.rows.shape[0], 1)
+        return [self.rows[lo:hi] for lo, hi in pairwise(cuts)]
+
+    def auprcs(self, betas: np.ndarray) -> list[float]:
+        """The area under the precision-recall curve on the test set of each model, a column of β.
+
+        β is over positions of the training data. All models are scored in one pass over the examples.
+        """
+        with ThreadPoolExecutor(len(self._strips)) as pool:
+            margins = np.concatenate(list(pool.map(lambda rows: rows @ betas, self._strips))).T.copy()
+            return list(pool.map(lambda own: Scores(own, self.labels, None).areas[0], margins))
 
     def auprc(self, beta: Coefficients) -> float:
-        """The area under the precision-recall curve on the test set. β is over positions of the training data."""
-        margins = self.rows @ beta.dense(self.features.size)
-        return Scores(margins, self.labels, None).areas[0]
+        return self.auprcs(beta.dense(self.features.size)[:, np.newaxis])[0]
 
 
 def by_example(dataset: Dataset) -> sp.csr_matrix:

@@ -11,8 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.paper.claims import Found, cloud_of, points
+from benchmarks.paper.settings import DECAY, POWER
 
-PAPER, DEFAULT, ONLINE, VW = "#D55E00", "#0072B2", "#9A9A9A", "#009E73"
+PAPER, DEFAULT, VW = "#D55E00", "#0072B2", "#009E73"
+ONLINE = {DECAY: "#9A9A9A", POWER: "#C9A0C8"}
+
+MANY = 2_000  # models: more are drawn smaller
 
 
 def draw(found: list[Found], path: Path | None = None) -> Figure:
@@ -24,17 +28,21 @@ def draw(found: list[Found], path: Path | None = None) -> Figure:
         _panel(axes, one)
     panels[0].set_ylabel("test AUPRC")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4 if len(found) > 1 else 2, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=5 if len(found) > 1 else 2, frameon=False)
     if path is not None:
         figure.savefig(path)
     return figure
 
 
 def _panel(axes: Axes, found: Found) -> None:
-    cloud = points(cloud_of(found.online))
-    axes.scatter(
-        cloud[:, 0], cloud[:, 1], s=7, color=ONLINE, alpha=0.6, linewidths=0, label="online learner, two workers"
-    )
+    for reading, colour in ONLINE.items():
+        cloud = points(cloud_of(found.online, reading))
+        if cloud.size:
+            area, alpha = (7, 0.6) if len(cloud) < MANY else (3, 0.25)
+            label = f"online, {reading}"
+            axes.scatter(
+                cloud[:, 0], cloud[:, 1], s=area, color=colour, alpha=alpha, linewidths=0, label=label, rasterized=True
+            )
     if found.vw:
         theirs = points(cloud_of(found.vw))
         axes.scatter(
@@ -44,12 +52,12 @@ def _panel(axes: Axes, found: Found) -> None:
             facecolors="none",
             edgecolors=VW,
             linewidths=0.8,
-            label="Vowpal Wabbit, one",
+            label="Vowpal Wabbit, one worker",
         )
-    for mode, colour, style, marker in (("default", DEFAULT, "--", "s"), ("paper", PAPER, "-", "o")):
+    for mode, shade, style, marker in (("default", DEFAULT, "--", "s"), ("paper", PAPER, "-", "o")):
         own = points(found.paths[mode])
         label = f"d-GLMNET, {mode} mode"
-        axes.plot(*own.T, style, color=colour, marker=marker, markersize=4.5, linewidth=1.6, label=label)
+        axes.plot(*own.T, style, color=shade, marker=marker, markersize=4.5, linewidth=1.6, label=label)
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)))

@@ -6,6 +6,7 @@ import json
 import subprocess
 import tempfile
 import time
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,36 +16,37 @@ from benchmarks.environments import CannotInstall, python_of
 from benchmarks.paper.data import Data, by_example
 from benchmarks.paper.results import Rows, kept
 from benchmarks.paper.runs import Bench
-from benchmarks.paper.settings import Pair
+from benchmarks.paper.settings import Steps
 from benchmarks.peers import ROOT, find_peer
-from solver import Examples, ThreadRows
+from solver import Examples, ThreadRows, TruncatedGradientOptions
+from solver.algorithms.truncated_gradient import schedules
 from solver.arrays import Coefficients
 from solver.rows import Schedule
 
 FEW = 4  # λ that are compared, spread over those of the online learner
 
 
-def vowpal_wabbit(bench: Bench, pairs: list[Pair]) -> dict[Pair, Rows]:
+def vowpal_wabbit(bench: Bench, grid: list[Steps]) -> dict[Steps, Rows]:
     """A row for each λ and pass, ours on one part beside it. Raises CannotInstall where there is none."""
     lambdas = bench.setting.online(bench.lambdas())
     lambdas = [lambdas[k] for k in np.unique(np.linspace(0, len(lambdas) - 1, FEW).astype(int))]
     found = {}
     with tempfile.TemporaryDirectory(prefix="paper-vw-") as scratch:
-        for pair in pairs:
+        for steps in grid:
 
-            def work(pair: Pair = pair) -> Rows:
-                return _compare(bench.data, Path(scratch), pair, lambdas, bench.setting.passes)
+            def work(steps: Steps = steps) -> Rows:
+                return _compare(bench.data, Path(scratch), steps.options(bench.setting.passes), lambdas)
 
-            about = bench.about(pair=pair, lambdas=lambdas, passes=bench.setting.passes)
-            found[pair] = kept(bench.folder / f"vw-{pair[0]:g}-{pair[1]:g}.json", about, work)
+            about = bench.about(steps=steps, lambdas=lambdas, passes=bench.setting.passes)
+            found[steps] = kept(bench.folder / f"vw-{steps.name}.json", about, work)
     return found
 
 
-def _compare(data: Data, scratch: Path, pair: Pair, lambdas: list[float], passes: int) -> Rows:
-    X, y = by_example(data.train), data.train.labels()[0]
+def _compare(data: Data, scratch: Path, options: TruncatedGradientOptions, lambdas: list[float]) -> Rows:
+    X, y, passes = by_example(data.train), data.train.labels()[0], options.passes
     if not (scratch / "rows.npz").exists():
         np.savez(scratch / "rows.npz", data=X.data, indices=X.indices, indptr=X.indptr, shape=np.array(X.shape), y=y)
-    asked = [{"l1": lam / data.train.n, "rate": pair[0], "decay": pair[1], "passes": passes} for lam in lambdas]
+    asked = [{"l1": lam / data.train.n} | asdict(options) for lam in lambdas]
     (scratch / "asked.json").write_text(json.dumps(asked))
     python = python_of(find_peer("vw"))
     subprocess.run([python, "-m", "benchmarks.paper.vw_process", str(scratch)], cwd=ROOT, check=True)
@@ -52,7 +54,7 @@ def _compare(data: Data, scratch: Path, pair: Pair, lambdas: list[float], passes
     with ThreadRows.from_csr(X, Examples.of(y), 1) as parts:
         parts.learn(np.zeros(parts.width), [Schedule(0.1, 1.0, 0.5, 0.0)])  # compiled outside the clock
         for number, lam in enumerate(lambdas):
-            ours, cpu = _learn(parts, pair, passes, lam, data.train.n)
+            ours, cpu = _learn(parts, options, lam)
             theirs, (wall, their_cpu) = _read(scratch / f"{number}.npz")
             for k, (one, other) in enumerate(zip(ours, theirs, strict=True)):
                 quality = {"auprc": data.auprc(other), "ours": data.auprc(one)}
@@ -69,11 +71,11 @@ def _read(path: Path) -> tuple[list[Coefficients], list[float]]:
         return [Coefficients(positions[lo:hi], values[lo:hi]) for lo, hi in pairwise(starts)], file["seconds"].tolist()
 
 
-def _learn(parts: ThreadRows, pair: Pair, passes: int, lam: float, n: int) -> tuple[list[Coefficients], float]:
+def _learn(parts: ThreadRows, options: TruncatedGradientOptions, lam: float) -> tuple[list[Coefficients], float]:
     """Our weights after each pass, and the CPU seconds of all."""
     found, beta, began = [], np.zeros(parts.width), time.process_time()
-    for k in range(passes):
-        beta = parts.learn(beta, [Schedule(pair[0] * pair[1] ** k, 1.0 + k * n, 0.5, lam / n)])
+    for number in range(1, options.passes + 1):
+        beta = parts.learn(beta, schedules(parts, lam, number, options))
         found.append(beta)
     seconds = time.process_time() - began
     return [Coefficients.from_dense(one) for one in found], seconds

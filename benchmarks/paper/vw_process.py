@@ -2,8 +2,8 @@
 
     python -m benchmarks.paper.vw_process FOLDER
 
-FOLDER has rows.npz (X and y) and asked.json: a list of λ/n, rate, decay, passes. After each λ, NUMBER.npz: the weights
-after each pass, and the seconds of all passes. Rows are turned into VW's cache once, outside the clock.
+FOLDER has rows.npz (X and y) and asked.json: a list of λ/n and the online learner's options. After each λ, NUMBER.npz:
+the weights after each pass, and the seconds of all passes. Rows are turned into VW's cache once, outside the clock.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def learn(folder: Path, features: int, asked: dict[str, Any]) -> dict[str, np.nd
     """The weights after each pass, end to end, and where each pass's begin; seconds of a run that saves none."""
     from vowpalwabbit import Workspace
 
-    told = f"{options(folder, features)} --sgd -l {asked['rate']!r} --decay_learning_rate {asked['decay']!r}"
-    told += f" --passes {asked['passes']} --holdout_off --l1 {asked['l1']!r}"
+    told = f"{options(folder, features)} --sgd -l {asked['learning_rate']!r} --decay_learning_rate {asked['decay']!r}"
+    told += f" --power_t {asked['power_t']!r} --passes {asked['passes']} --holdout_off --l1 {asked['l1']!r}"
     wall, cpu = time.perf_counter(), time.process_time()
     Workspace(told).finish()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

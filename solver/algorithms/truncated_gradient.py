@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from solver.arrays import Coefficients
+from solver.arrays import Coefficients, Float64
 from solver.compiling import working_seconds
 from solver.options import TruncatedGradientOptions
-from solver.path import OnPass, OnState, PathStart
+from solver.path import Diverged, OnPass, OnState, PathStart
 from solver.problem import Problem
 from solver.records import OnRound, RoundRecord, Solution
 from solver.rows import Rows, Schedule
@@ -63,6 +63,10 @@ def _solve(
         before, started = objective, working_seconds()
         beta = rows.learn(beta, schedules(rows, lam, number, options))
         seconds = working_seconds() - started
+        if not np.isfinite(beta).all():
+            raise Diverged(
+                f"λ = {lam:.6g}, pass {number}: weights grew beyond all numbers: take a smaller learning rate"
+            )
         coefficients = Coefficients.from_dense(beta)
         objective = rows.loss(beta) + lam * float(np.abs(coefficients.value).sum())
         if on_round is not None:
@@ -76,7 +80,18 @@ def _solve(
     )
 
 
-def schedules(rows: Rows, lam: float, number: int, options: TruncatedGradientOptions) -> list[Schedule]:
+def learn_together(rows: Rows, lambdas: Sequence[float], options: TruncatedGradientOptions) -> Iterator[Float64]:
+    """β after each pass, a column for each λ: all λ learn in the same pass over the examples, as each would alone.
+
+    For grids of many λ, rates and passes, where going over the examples for each would be most of the work.
+    """
+    betas = np.zeros((rows.width, len(lambdas)))
+    for number in range(1, options.passes + 1):
+        betas = rows.learn(betas, schedules(rows, np.asarray(lambdas), number, options))
+        yield betas
+
+
+def schedules(rows: Rows, lam: float | Float64, number: int, options: TruncatedGradientOptions) -> list[Schedule]:
     """Of each part: the rate of this pass, and how many examples the part has seen in the passes before."""
     rate = options.learning_rate * options.decay ** (number - 1)
     l1 = lam / sum(rows.weights)

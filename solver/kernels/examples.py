@@ -65,6 +65,47 @@ def learn(
 
 
 @in_order
+def learn_together(
+    indptr: Int64,
+    features: Any,
+    values: Float32,
+    signed: Float64,
+    rate: float,
+    seen: float,
+    power: float,
+    l1: Float64,
+    weights: Float32,
+) -> None:
+    # `learn` for every column of weights with its own l1, in one pass over the examples: the same bits for each.
+    models, valued = l1.size, values.size > 0
+    gravity, margin, update = np.zeros(models), np.empty(models), np.empty(models)
+    for i in range(signed.size):
+        s = abs(signed[i])
+        if s == 0.0:
+            continue
+        y = 1.0 if signed[i] > 0.0 else -1.0
+        seen += s
+        step = rate * s * seen**-power
+        margin[:] = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            x, row = np.float64(values[k]) if valued else 1.0, weights[features[k]]
+            for m in range(models):
+                margin[m] += _truncated(np.float64(row[m]), gravity[m]) * x
+        for m in range(models):
+            bounded = min(max(margin[m], -LARGEST_MARGIN), LARGEST_MARGIN)
+            update[m] = y * step / (1.0 + math.exp(y * bounded))
+            if abs(update[m]) > LEAST_STEP:
+                gravity[m] += step * l1[m]
+        for k in range(indptr[i], indptr[i + 1]):
+            x, row = np.float64(values[k]) if valued else 1.0, weights[features[k]]
+            for m in range(models):
+                row[m] += np.float32(update[m] * x)
+    for j in range(weights.shape[0]):
+        for m in range(models):
+            weights[j, m] = np.float32(_truncated(np.float64(weights[j, m]), gravity[m]))
+
+
+@in_order
 def margins(indptr: Int64, features: Any, values: Float32, beta: Float64, out: Float64) -> None:
     # out = X @ beta
     valued = values.size > 0

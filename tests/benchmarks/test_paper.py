@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -18,16 +20,17 @@ from sklearn.metrics import average_precision_score
 pytest.importorskip("matplotlib", reason="pip install 'dglmnet[bench]'")
 
 from benchmarks.paper import __main__ as command
-from benchmarks.paper import vw
+from benchmarks.paper import runs, vw
 from benchmarks.paper.claims import Found, compare, reached
 from benchmarks.paper.data import find_data, names_in
 from benchmarks.paper.figure import draw
 from benchmarks.paper.results import kept
-from benchmarks.paper.runs import Bench
-from benchmarks.paper.settings import FULL, QUICK, SETTINGS, Setting
+from benchmarks.paper.runs import Bench, lambdas_between, on_grid
+from benchmarks.paper.settings import FULL, POWER, QUICK, READINGS, SETTINGS, Setting, Steps
 from benchmarks.paper.tables import describe
 from benchmarks.text import write_svm
-from pipeline import PathModel, evaluate
+from pipeline import PathModel, PathOptions, evaluate, fit_path
+from solver import TruncatedGradientOptions
 
 SMALL = Setting("small", (0.5,), (0.5, 0.9), passes=2, every=2, vw=(), scales={"epsilon": 0.0005}, lambdas=4)
 
@@ -50,7 +53,7 @@ def bench(client: Client, source: Path, tmp_path: Path) -> Bench:
 
 
 def test_the_full_setting_is_the_papers_grid() -> None:
-    assert FULL.passes == 50 and FULL.lambdas == 20 and len(FULL.pairs) == 25
+    assert FULL.passes == 50 and FULL.lambdas == 20 and len(FULL.steps) == 25 * len(READINGS)
     assert FULL.rates[0] == 0.1 and FULL.rates[-1] == FULL.decays[0] == 0.5 and FULL.decays[-1] == 0.9
     lambdas = [2.0**-k for k in range(1, 21)]
     assert FULL.online(lambdas) == lambdas
@@ -69,13 +72,51 @@ def test_quality_of_a_path_is_that_of_evaluate_and_of_scikit_learn(bench: Bench)
 
 
 def test_the_online_learner_has_a_model_for_each_pair_lambda_and_pass(bench: Bench) -> None:
-    grid = bench.online(SMALL.pairs)
+    grid = bench.online(SMALL.steps)
     lambdas = bench.lambdas()
-    for pair in SMALL.pairs:
-        found = [(row["lambda"], row["pass"]) for row in grid[pair]]
+    for steps in SMALL.steps:
+        found = [(row["lambda"], row["pass"]) for row in grid[steps]]
         assert found == [(lambdas[k], number) for k in (1, 3) for number in (1, 2)]
-        assert all(row["nonzeros"] > 0 and 0.5 < row["auprc"] <= 1.0 for row in grid[pair])
-    assert grid[0.5, 0.5] != grid[0.5, 0.9]
+        assert all(row["nonzeros"] > 0 and 0.5 < row["auprc"] <= 1.0 for row in grid[steps])
+    assert len({str(rows) for rows in grid.values()}) == len(grid) == 4
+
+
+def test_the_models_of_the_grid_are_those_of_the_command(bench: Bench, tmp_path: Path) -> None:
+    steps = Steps(0.5, 0.9, POWER)
+    rows, run = bench.online([steps])[steps], str(tmp_path / "run")
+    fit_path(
+        bench.data.train,
+        run,
+        options=TruncatedGradientOptions(0.5, power_t=0.9, passes=2),
+        path=PathOptions(lambdas=tuple(SMALL.online(bench.lambdas()))),
+        blocks=2,
+        client=bench.client,
+    )
+    evaluate(run, str(bench.folder / "test"), client=bench.client)
+    stored = pq.read_table(f"{run}/path.parquet").to_pylist()
+    last = [row for row in rows if row["pass"] == 2]
+    assert [row["nonzeros"] for row in last] == [row["nonzeros"] for row in stored]
+    assert [row["auprc"] for row in last] == pytest.approx([row["auprc"] for row in stored])
+
+
+def test_a_path_that_jumps_gets_more_lambdas_in_between(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "APART", 1.2)
+    monkeypatch.setattr(runs, "HIGHER", 1.0)
+    rows = bench.path("paper")
+    grid = [row for row in rows if on_grid(row)]
+    jumps = [(a, b) for a, b in pairwise(grid) if a["nonzeros"] >= 10 and b["nonzeros"] > 1.2 * a["nonzeros"]]
+    assert len(grid) == 4 and jumps and len(rows) == 4 + 4 * len(jumps)
+    for above, below in jumps:
+        between = [row["lambda"] for row in rows if above["lambda"] > row["lambda"] > below["lambda"]]
+        assert between == pytest.approx(np.geomspace(above["lambda"], below["lambda"], 6)[1:-1].tolist())
+    assert bench.path("paper") == rows and bench.lambdas() == [row["lambda"] for row in grid]
+    assert [row["lambda"] for row in bench.path("default")] == [row["lambda"] for row in rows]
+
+
+def test_lambdas_are_added_where_nonzeros_more_than_double_or_quality_rises() -> None:
+    found = rows_of((2, 0.50), (9, 0.53), (10, 0.57), (20, 0.61), (45, 0.64), (44, 0.70))
+    path = [{**row, "lambda": 2.0**-k} for k, row in enumerate(found)]
+    assert lambdas_between(path) == pytest.approx([2.0 ** -(k + part / 5) for k in (3, 4) for part in (1, 2, 3, 4)])
 
 
 def test_what_was_stopped_goes_on_and_what_is_done_is_not_done_again(
@@ -84,24 +125,24 @@ def test_what_was_stopped_goes_on_and_what_is_done_is_not_done_again(
     learn: Callable[..., Any] = Bench._learn
     asked: list[Any] = []
 
-    def stopped(self: Bench, rows: Any, how: Any, pair: Any, lambdas: Any) -> Any:
-        asked.append(pair)
+    def stopped(self: Bench, rows: Any, steps: Steps, lambdas: Any) -> Any:
+        asked.append(steps)
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return learn(self, rows, how, pair, lambdas)
+        return learn(self, rows, steps, lambdas)
 
     monkeypatch.setattr(Bench, "_learn", stopped)
     with pytest.raises(KeyboardInterrupt):
-        bench.online(SMALL.pairs)
-    whole = bench.online(SMALL.pairs)
-    assert bench.online(SMALL.pairs) == whole
-    assert asked == [(0.5, 0.5), (0.5, 0.9), (0.5, 0.9)]
+        bench.online(SMALL.steps[:2])
+    whole = bench.online(SMALL.steps[:2])
+    assert bench.online(SMALL.steps[:2]) == whole
+    assert asked == [Steps(0.5, 0.5), Steps(0.5, 0.9), Steps(0.5, 0.9)]
 
 
 def test_vowpal_wabbit_and_ours_on_one_worker_are_equally_good(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit")
     monkeypatch.setattr(vw, "python_of", lambda peer: sys.executable)
-    found = vw.vowpal_wabbit(bench, [(0.5, 0.9), (0.1, 0.5)])
+    found = vw.vowpal_wabbit(bench, [Steps(0.5, 0.9), Steps(0.1, 0.5), Steps(0.5, 0.9, POWER)])
     lambdas = SMALL.online(bench.lambdas())
     for rows in found.values():
         assert [(row["lambda"], row["pass"]) for row in rows] == [(lam, k) for lam in lambdas for k in (1, 2)]
@@ -141,6 +182,7 @@ def test_a_path_is_compared_at_equal_sparsity() -> None:
 CPU = [
     {"what": "paper", "cpu": 6.0, "search": 0.6, "rounds": 12},
     {"what": "default", "cpu": 2.0, "search": 0.0, "rounds": 4},
+    {"what": "servers", "cpu": 9.0, "search": 0.6, "rounds": 14, "side_by_side": 3.0},
     {"what": "pass", "cpu": 0.1},
     {"what": "convert", "cpu": 0.3},
 ]
@@ -150,6 +192,8 @@ def test_cpu_seconds_are_of_the_work_and_the_line_search_is_a_part_of_it(bench: 
     rows = {row["what"]: row for row in bench.cpu()}
     assert 0 < rows["paper"]["search"] < rows["paper"]["cpu"] and rows["default"]["search"] == 0
     assert rows["paper"]["rounds"] > rows["default"]["rounds"] > 0
+    assert rows["servers"]["blocks"] == 16
+    assert rows["servers"]["search"] < rows["servers"]["side_by_side"] < rows["servers"]["cpu"]
     assert rows["pass"]["cpu"] > 0 and rows["convert"]["cpu"] > 0
     assert list(bench.cpu()) == list(rows.values())  # stored, not measured again
 
@@ -164,7 +208,7 @@ def test_the_command_writes_figure_and_tables(source: Path, tmp_path: Path, monk
     text = (tmp_path / "out" / "tables.md").read_text()
     for heading in ("Table 3", "Quality at each sparsity", "Claims about time", "precautions"):
         assert heading in text
-    assert len(list((tmp_path / "out" / "toy-small").glob("online-*.json"))) == 4
+    assert len(list((tmp_path / "out" / "toy-small").glob("online-*.json"))) == 8
     assert text.count("back to α = 1") == 1 and "| toy | real | 700 / 200 | 40 |" in text
     assert (tmp_path / "out" / "figure-1.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -172,6 +216,21 @@ def test_the_command_writes_figure_and_tables(source: Path, tmp_path: Path, monk
 def test_a_lookalike_is_generated_where_there_are_no_data(client: Client, tmp_path: Path) -> None:
     data = find_data("epsilon", None, SMALL.scales["epsilon"], tmp_path / "epsilon", client)
     assert data.generated and data.train.n == 200 and data.rows.shape == (100, 2000)
+
+
+def test_a_scale_has_a_name_of_its_own_and_readings_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Setting] = []
+
+    def run(names: Any, source: Any, setting: Setting, *more: Any) -> Any:
+        asked.append(setting)
+        raise click.ClickException("enough")
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr("signal.signal", lambda *args: None)
+    told = ["--full", "--scale", "1", "--reading", POWER, "--no-vw", "--output", str(tmp_path)]
+    assert "enough" in CliRunner().invoke(command.main, told).output
+    assert asked[0].name == "full-1" and set(asked[0].scales.values()) == {1.0}
+    assert [steps.reading for steps in asked[0].steps] == [POWER] * 25
 
 
 def test_data_sets_that_are_not_there_are_named(source: Path, tmp_path: Path) -> None:
@@ -185,8 +244,11 @@ def test_data_sets_that_are_not_there_are_named(source: Path, tmp_path: Path) ->
 
 def test_a_paper_set_has_the_papers_own_numbers_beside_it() -> None:
     more = {"rounds": 3, "objective": 8.0, "gap": 0.4, "converged": True}
-    path = [{**row, "index": k} | more for k, row in enumerate(rows_of((3, 0.5), (9, 0.7)))]
-    grid = {(0.1, 0.5): [{"nonzeros": 5, "auprc": 0.4, "seconds": 0.1, "lambda": 1.0, "pass": 1}]}
+    path = [
+        {**row, "halvings": k} | more
+        for k, row in zip((1.0, 1.2, 2.0), rows_of((3, 0.5), (5, 0.6), (9, 0.7)), strict=True)
+    ]
+    grid = {Steps(0.1, 0.5, reading): rows_of((5, 0.4)) for reading in READINGS}
     about = {
         "generated": False,
         "examples": 9,
@@ -198,6 +260,7 @@ def test_a_paper_set_has_the_papers_own_numbers_beside_it() -> None:
     text = describe([Found("splice", about, {"paper": path, "default": path}, grid, {}, CPU)])
     assert "| splice | the paper's dna, 16 servers, by the clock | 123 | 17,626 | 25 % | 143,301 | 59,000 |" in text
     assert "| splice | paper mode | 12 | 6.0 | 10.0 % | 500 | 100 |" in text
-    assert "| splice | 10.0 % | 0.3 s | 5 % | 12 | 123 |" in text
-    assert "| λmax/2^2 | 9 | 0.7000 | 8 | 5.0e-02 | 3 |" in text
+    assert "| splice | 10.0 % | 20.0 % | 25000000.0 | 255 | 0.3 | 15000000 | 5 % | 12 | 123 |" in text
+    assert "| splice | online | power_t | paper | 0 of 1 | -0.2000 | 5 | 0.7000 | 0.4000 |" in text
+    assert "| λmax/2^1.2 (added) | 5 | 0.6000 |" in text and "| λmax/2^2 | 9 | 0.7000 | 8 | 5.0e-02 | 3 |" in text
     assert draw([Found("splice", about, {"paper": path, "default": path}, grid, {}, CPU)]).axes

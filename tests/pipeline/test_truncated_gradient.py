@@ -21,7 +21,7 @@ from pipeline.run import pass_name
 from solver import Examples, RoundRecord, Solution, ThreadRows, TruncatedGradientOptions, solve_path
 from solver.rows import cut_examples, make_problem_by_example
 from tests.pipeline.hand_made import HandMade
-from transforms import Dataset, from_arrays
+from transforms import Dataset, UserError, from_arrays
 from transforms.rows import join_by_example, split_by_example
 
 Submit = Callable[..., subprocess.CompletedProcess[str]]
@@ -195,6 +195,15 @@ def test_what_does_not_apply_is_refused_in_a_line(
     done = submit("fit", dataset.url, "--output", str(run), "--algorithm", "truncated-gradient", *words)
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
     assert not run.exists()
+
+
+def test_steps_that_are_far_too_long_are_told_and_no_model_is_stored(
+    client: Client, dataset: Dataset, tmp_path: Path
+) -> None:
+    options = TruncatedGradientOptions(1e300)
+    with pytest.raises(UserError, match="pass 1: weights grew beyond all numbers: take a smaller learning rate"):
+        fit_path(dataset, str(tmp_path / "run"), options=options, path=PATH, client=client)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_fits_evaluates_and_reports(

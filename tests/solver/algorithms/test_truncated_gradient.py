@@ -24,6 +24,7 @@ from solver import (
     null_model,
     solve_path,
 )
+from solver.algorithms.truncated_gradient import learn_together
 from solver.options import ProblemOptions
 from solver.rows import Schedule, make_problem_by_example
 
@@ -108,6 +109,27 @@ def test_parts_are_averaged_by_their_weights_and_the_average_begins_the_next_pas
         ]
         beta = np.average(learnt, axis=0, weights=sizes)
         np.testing.assert_allclose(kept[number].dense(beta.size), beta, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["tall", "one_hot"])
+def test_lambdas_that_learn_together_learn_what_each_learns_alone(make: Callable[[str], Made], name: str) -> None:
+    X, examples = make(name)
+    weighted = Examples(examples.loss, examples.encoded * np.linspace(0.0, 2.0, examples.n))
+    options = TruncatedGradientOptions(0.4, 0.7, 0.6, 3)
+    with ThreadRows.from_csr(X.tocsr(), weighted, 2) as rows:
+        problem, null = posed(rows, weighted)
+        lambdas = [null.lambda_max / 2**k for k in range(1, 8)]
+        alone: dict[tuple[int, int], np.ndarray] = {}
+
+        def keep(index: int, number: int, beta: Coefficients) -> None:
+            alone[index, number] = beta.dense(X.shape[1])
+
+        list(solve_path(rows, problem, lambdas, options, null=null, on_pass=keep))
+        for number, betas in enumerate(learn_together(rows, lambdas, options), 1):
+            for k in range(len(lambdas)):
+                np.testing.assert_allclose(betas[:, k], alone[k, number], rtol=1e-5, atol=1e-6)
+                assert np.count_nonzero(betas[:, k]) == np.count_nonzero(alone[k, number])
+    assert len({np.count_nonzero(beta) for beta in alone.values()}) > 3
 
 
 def test_lambda_max_is_that_of_the_columns(make: Callable[[str], Made]) -> None:
