@@ -1,4 +1,4 @@
-"""The long description of a release: README.md without pictures and relative links, which lead nowhere on a package index.
+"""The long description of a release: README.md without pictures and links that lead nowhere on a package index.
 
 All else is in pyproject.toml.
 """

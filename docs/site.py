@@ -3,9 +3,9 @@
     python docs/site.py gather FOLDER     what the site is made of, for mkdocs.yml
     python docs/site.py check FOLDER      follow every link of the pages that mkdocs wrote there
 
-No text is kept twice. README.md is the front page; docs/, CONTRIBUTING.md and its neighbours stay where they are in the
-repository, so that links between them hold in both; notebooks become pages with the outputs that they are committed with, and the
-commands' --help is a page.
+No text is kept twice. README.md is the front page; docs/, CONTRIBUTING.md and its neighbours lie as they do in the
+repository, so that links between them hold in both; notebooks become pages with the outputs that they are committed
+with, and the commands' --help is a page.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def gather(folder: Path) -> None:
 
 
 def adapt(markdown: str) -> str:
-    """Lead links to notebooks to their pages, and part lists and tables from a paragraph above, as GitHub does by itself."""
+    """Lead links to notebooks to their pages; part lists and tables from a paragraph above, as GitHub does by itself."""
     lines: list[str] = []
     in_code = False
     for line in markdown.splitlines():

@@ -1,7 +1,8 @@
 """Check a built wheel and sdist: `make dist`, `python tests/check_dist.py dist`.
 
-The wheel holds every file of the packages, the sdist the tests besides, the long description nothing that leads nowhere. Then the
-wheel is installed into an environment that has nothing else, far from the sources, and the whole pipeline runs there.
+The wheel holds every file of the packages, the sdist the tests besides; nothing in the long description leads nowhere.
+Then the wheel is installed into an environment that has nothing else, far from the sources, and the whole pipeline runs
+there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("dglmnet", "transforms", "solver", "pipeline")
-BESIDE = ("Makefile", "CHANGELOG.md", "docs/algorithm.md", "notebooks/execute.py", "tests/conftest.py", "benchmarks/compare.py")
+BESIDE = (
+    "Makefile",
+    "CHANGELOG.md",
+    "docs/algorithm.md",
+    "notebooks/execute.py",
+    "tests/conftest.py",
+    "benchmarks/compare.py",
+)
 LEADS_NOWHERE = re.compile(r"\]\((?!https?://)[^)]*\)|<(?:img|picture|source)\b")
 FIT = """
 import numpy as np
@@ -81,7 +89,12 @@ def check_installed(wheel: Path) -> None:
 
         def run(program: str, *words: str) -> str:
             done = subprocess.run(
-                [str(home / "bin" / program), *words], cwd=work, env=clean, check=True, text=True, stdout=subprocess.PIPE
+                [str(home / "bin" / program), *words],
+                cwd=work,
+                env=clean,
+                check=True,
+                text=True,
+                stdout=subprocess.PIPE,
             )
             return done.stdout
 
