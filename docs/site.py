@@ -46,7 +46,7 @@ def gather(folder: Path) -> None:
 
 
 def adapt(markdown: str) -> str:
-    """Lead links to notebooks to their pages; part lists and tables from a paragraph above, as GitHub does by itself."""
+    """Lead links to notebooks to their pages; part lists and tables from a paragraph above, as GitHub does."""
     lines: list[str] = []
     in_code = False
     for line in markdown.splitlines():
