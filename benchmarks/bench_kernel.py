@@ -25,9 +25,10 @@ from threadpoolctl import threadpool_limits
 
 from solver import Block, Columns, Examples
 from solver.arrays import Float32, Float64
-from solver.columns import BITS, ONES, WORD, read_only
+from solver.columns import BITS, ONES, read_only
 from solver.kernels import columns as kernels
 from solver.kernels.compiled import kernel
+from solver.layout import WORD
 
 NU = 1e-6
 REPEATS = 25

@@ -25,7 +25,7 @@ from pipeline.commands.convert import command as convert_libsvm
 from pipeline.commands.submit import command as dask_submit
 
 ROOT = Path(__file__).parents[1]
-BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md")
+BESIDE = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "SECURITY.md")
 NOTEBOOK_LINK = re.compile(r"(?<=\]\()([^)\s]+)\.ipynb(?=[)#])")
 BEGINS_BLOCK = re.compile(r"^(- |\d+\. |\|)")
 

@@ -18,6 +18,7 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
+import psutil
 from distributed import Client, Future
 
 from pipeline.exchange import Exchange, Restarted, SumPlan, Unfetched, on_several_hosts
@@ -35,8 +36,9 @@ from pipeline.placement import (
 from pipeline.resident import ExampleOptions, Handed, ResidentBlocks
 from solver import Blocks
 from solver.arrays import Coefficients, Float64, Int64
-from solver.block import is_summed, put_summed
+from solver.blocks import Others
 from solver.layout import split_for
+from solver.questions import is_summed, put_summed
 from solver.replay import Question, Replay
 from transforms import Dataset, UserError
 from transforms.errors import NoWorkers, TooFewWorkers, WorkerLost
@@ -60,6 +62,8 @@ STRIKES = 3  # a worker that was lost so often before its first answer gets no m
 MEASURABLE = 0.02  # CPU seconds of a block
 WORTHWHILE = 1.0  # seconds that the slowest worker was at work, before blocks are moved for speed
 REMEMBERED = 600.0  # seconds that a worker which was slow gets no blocks for it
+LOCAL_BYTE = 4e-10  # seconds to pack a byte, send it to a process of this host and unpack it; measured
+NETWORK_BYTE = 8e-9  # the same to another host, taken to be at the end of 1 Gbit/s
 GAIN = 0.7  # blocks are moved for speed where the slowest worker is then expected to take this share of the time
 
 
@@ -109,6 +113,7 @@ class DaskBlocks(Blocks):
         self._residency, self._how, self._on_placed = residency, how, on_placed
         self._holders: list[_Holder] = []
         self._exchange: Exchange | None = None  # between workers on several hosts
+        self._others: Others | None = None  # None: not known yet
         self._replay = Replay()
         self._losses = 0
         self._strikes: Counter[str] = Counter()
@@ -129,6 +134,28 @@ class DaskBlocks(Blocks):
     def shares_columns(self) -> bool:
         here = all(holder.worker.address.startswith("inproc://") for holder in self._holders)
         return here and all(holder.residency == "memory" for holder in self._holders)
+
+    @property
+    def others(self) -> Others:
+        if self._others is None:
+            self._others = self._find_others()
+        return self._others
+
+    def _find_others(self) -> Others:
+        """What workers of other processes have to spare, if they hold all columns in memory."""
+        apart = [one for one in self._holders if not one.worker.address.startswith("inproc://")]
+        if len(apart) < len(self._holders) or any(one.residency != "memory" for one in apart):
+            return Others()
+        threads = sum(min(one.worker.threads, len(one.groups)) for one in apart)
+        room = len(apart) * min(self._room(one) for one in apart)
+        copies = len(apart) if self._exchange is None else 1
+        far = on_several_hosts(one.worker.address for one in apart)
+        return Others(threads, len(apart), copies, room, NETWORK_BYTE if far else LOCAL_BYTE)
+
+    def _room(self, holder: _Holder) -> int:
+        """Bytes that a worker has to spare beside its blocks: half of what it may use."""
+        limit = holder.worker.memory_limit or psutil.virtual_memory().total // len(self._holders)
+        return max(0, (limit - Need.of(self._dataset, holder.groups).total(holder.residency)) // 2)
 
     def features(self) -> Int64:
         """The ids of all features, in the order of their positions."""
@@ -300,6 +327,7 @@ class DaskBlocks(Blocks):
         sizes = self._call("hold", [(one.groups, one.residency) for one in placements])
         for holder, one, size in zip(self._holders, placements, sizes, strict=True):
             holder.groups, holder.residency, holder.size = one.groups, one.residency, size
+        self._others = None
         self._on_placed(list(placements))
 
     def _meet(self) -> None:

@@ -21,9 +21,9 @@ import numpy as np
 from pipeline.exchange import Exchanger, Packed, SumPlan
 from solver import Block, Columns, Examples, ThreadBlocks
 from solver.arrays import Float64, Int64, UInt8
-from solver.block import join_answers, take_summed
 from solver.columns import DENSE
 from solver.losses import find_loss
+from solver.questions import join_answers, take_summed
 from solver.stretches import InMemory
 from solver.threads import one_ahead
 from transforms import Dataset, Partition

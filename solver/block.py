@@ -5,30 +5,35 @@ follow each step, and vectors of their own: made with the first cycle, as sweeps
 source (stretches.py): a list of Columns in memory, or a reader that fetches them anew in each pass. The arithmetic is
 the same, so the coefficients are the same to the last bit.
 
-A method that the outer loops call is declared with `asked`: it says how the answers of several blocks become one, and
-what a block that is made anew must be asked again (replay.py). Its typed front is in blocks.py; that is all there is to
-adding one.
+A method that the outer loops call is a question, declared with `asked` (questions.py). Its typed front is in blocks.py;
+that is all there is to adding one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from solver.arrays import Coefficients, Float64, Int64
 from solver.batches import BLOCK_DESCENT, Batches
+from solver.chosen import Chosen, CyclePart, PartMove, Run
 from solver.columns import Columns
+from solver.kernels import columns as kernels
 from solver.kernels import descent, screening, vectors
 from solver.layout import Layout
 from solver.penalty import Penalty, Terms, Violation
 from solver.point import Point
 from solver.problem import Examples
+from solver.questions import asked, joined_arrays, nothing, summed, total
 from solver.stretches import ColumnSource, InMemory, Part, SafePrefix, in_stretches
+
+if TYPE_CHECKING:
+    from solver.shard import ColumnRows, Shard, Sliced, WeightedRows
 
 # What may set β, margins or slopes of a block.
 ITERATE = ("start", "set_margins", "put", "sweep", "list_again")
@@ -61,7 +66,7 @@ class BlockUpdate:
     @classmethod
     def joined(cls, parts: Sequence[BlockUpdate], layout: Layout) -> BlockUpdate:
         dbeta = layout.join_coefficients([part.dbeta for part in parts])
-        dmargins = _summed([part.dmargins for part in parts], layout)
+        dmargins = summed([part.dmargins for part in parts], layout)
         return cls(dbeta, dmargins, sum(part.curvature for part in parts), sum(part.dintercept for part in parts))
 
 
@@ -110,51 +115,7 @@ class Descent:
     def joined(cls, parts: Sequence[Descent], layout: Layout) -> Descent:
         sweep = Sweep.joined([part.sweep for part in parts], layout)
         dbeta = layout.join_coefficients([part.dbeta for part in parts])
-        return cls(sweep, dbeta, _summed([part.dmargins for part in parts], layout))
-
-
-Join = Callable[[Sequence[Any], Layout], Any]
-
-
-def asked(
-    join: Join, *, moves: bool = False, kept: bool = False, replaces: Sequence[str] = (), summed: str | None = None
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declares a method that the outer loops call, and how the answers of several blocks become one.
-
-    moves: it brings the step of the last round. kept: it sets what later calls build on, so that a block which is made
-    anew must be asked it, too. replaces: the kept ones before it that do not matter any more. summed: the field of the
-    answer that is a vector over examples of which only the sum over the blocks is wanted; "" is the answer itself.
-    """
-
-    def declare(method: Callable[..., Any]) -> Callable[..., Any]:
-        method.join, method.moves = join, moves  # type: ignore[attr-defined]
-        method.kept, method.replaces = kept, tuple(replaces)  # type: ignore[attr-defined]
-        method.summed = summed  # type: ignore[attr-defined]
-        return method
-
-    return declare
-
-
-def join_answers(name: str, answers: Sequence[Any], layout: Layout) -> Any:
-    """The answers of blocks to one question, as one block over all their features would give it."""
-    return getattr(Block, name).join(answers, layout)
-
-
-def is_summed(name: str) -> bool:
-    """Is there a vector in the answers to this question of which only the sum is wanted?"""
-    return getattr(Block, name).summed is not None
-
-
-def take_summed(name: str, answer: Any) -> tuple[Any, Float64]:
-    """An answer without that vector, and the vector. In its place stands an empty one."""
-    field, empty = getattr(Block, name).summed, np.empty(0)
-    return (replace(answer, **{field: empty}), getattr(answer, field)) if field else (empty, answer)
-
-
-def put_summed(name: str, answer: Any, total: Float64) -> Any:
-    """An answer with the sum in place of its own vector."""
-    field = getattr(Block, name).summed
-    return replace(answer, **{field: total}) if field else total
+        return cls(sweep, dbeta, summed([part.dmargins for part in parts], layout))
 
 
 def join_parts(answers: Sequence[Sequence[Part]], layout: Layout) -> list[Part]:
@@ -162,19 +123,6 @@ def join_parts(answers: Sequence[Sequence[Part]], layout: Layout) -> list[Part]:
     firsts = layout.join([np.array([part.first for part in parts], np.int64) for parts in answers])
     found = (part for parts in answers for part in parts)
     return [part._replace(first=first) for part, first in zip(found, firsts.tolist(), strict=True)]
-
-
-def _summed(parts: Sequence[Float64], layout: Layout) -> Float64:
-    if len(parts) == 1:
-        return parts[0]
-    total = parts[0].copy()
-    for part in parts[1:]:
-        vectors.add(total, part)
-    return total
-
-
-def _nothing(parts: Sequence[Any], layout: Layout) -> None:
-    return None
 
 
 @dataclass
@@ -211,8 +159,10 @@ class Block:
         self._support: Int64 = np.empty(0, np.int64)
         self._slopes, self._sizes = np.empty(0), np.empty(0, np.int64)
         self._visited: Int64 = np.empty(0, np.int64)
+        self._chosen: tuple[Int64, CyclePart]  # set by begin_cycles
+        self._shard: Shard  # set by begin_rows
 
-    @asked(_nothing, kept=True, replaces=["set_penalty"])
+    @asked(nothing, kept=True, replaces=["set_penalty"])
     def set_penalty(self, penalty: Penalty) -> None:
         """Take the penalty of the block's features. Those that it does not penalise must be the driver's."""
         if penalty.size != self.size:
@@ -220,7 +170,7 @@ class Block:
         self._penalty, self._terms = penalty, None
         self.__dict__.pop("_prefix", None)
 
-    @asked(lambda parts, layout: np.concatenate(parts))
+    @asked(joined_arrays)
     def scales(self) -> Float64:
         """The standard deviation of each column over the weighted examples."""
         weights = self._examples.weights
@@ -236,7 +186,7 @@ class Block:
 
     # --- Algorithm 4 --------------------------------------------------------------------------------------------
 
-    @asked(_summed, kept=True, replaces=ITERATE, summed="")
+    @asked(summed, kept=True, replaces=ITERATE, summed="")
     def start(self, beta: Coefficients) -> Float64:
         """Take these coefficients, counted within the block; return X_k β_k."""
         self._set(beta)
@@ -245,7 +195,7 @@ class Block:
             columns.add_product(self._beta[first : first + columns.count], product)
         return product
 
-    @asked(_nothing, kept=True, replaces=["set_margins"])
+    @asked(nothing, kept=True, replaces=["set_margins"])
     def set_margins(self, margins: Float64 | Point) -> None:
         """Take the margins of the whole model."""
         at = margins if isinstance(margins, Point) else Point(margins)
@@ -257,7 +207,7 @@ class Block:
     def _margins(self) -> Float64:
         return self._at.margins
 
-    @asked(_nothing, kept=True, replaces=ITERATE)
+    @asked(nothing, kept=True, replaces=ITERATE)
     def put(self, beta: Coefficients, margins: Float64 | Point) -> None:
         """Take coefficients, counted within the block, and the margins of the whole model."""
         self._set(beta)
@@ -388,6 +338,84 @@ class Block:
         """The columns at these positions, which must rise: a part for each stretch that holds some of them."""
         take = Columns.view if self.in_memory else Columns.select
         return [Part(first, take(columns, position[here] - first)) for first, columns, here in self._among(position)]
+
+    # --- columns that the driver's search has chosen ------------------------------------------------------------
+
+    @asked(joined_arrays)
+    def chosen_slopes(self, position: Int64, r: Float64) -> Float64:
+        """Xᵀr of the columns at these positions."""
+        slopes = np.empty(position.size)
+        for first, columns, here in self._among(position):
+            kernels.slopes(position[here] - first, *columns.arrays, r, slopes[here])
+        return slopes
+
+    @asked(lambda parts, layout: np.concatenate(parts, axis=1))
+    def chosen_sums(self, position: Int64, r: Float64, w: Float64) -> Float64:
+        """Xᵀr of the columns at these positions, and below it Σ w x²."""
+        sums = np.empty((2, position.size))
+        for first, columns, here in self._among(position):
+            kernels.sums(position[here] - first, *columns.arrays, r, w, sums[0, here], sums[1, here])
+        return sums
+
+    @asked(summed, summed="")
+    def chosen_product(self, step: Coefficients) -> Float64:
+        """Xd."""
+        product = np.zeros(self._examples.n)
+        for first, columns, here in self._among(step.position):
+            kernels.product(step.position[here] - first, *columns.arrays, step.value[here], product)
+        return product
+
+    @asked(nothing, kept=True, replaces=["begin_cycles"])
+    def begin_cycles(self, chosen: Chosen, w: Float64) -> None:
+        """Take the coordinates of a quadratic, for cycles over them."""
+        position = chosen.position
+        slots, runs = np.empty(position.size, np.int64), []
+        for first, columns, here in self._among(position):
+            slots[here] = position[here] - first
+            runs.append(Run(columns.arrays, np.arange(here.start, here.stop)))
+        self._chosen = position, CyclePart(slots, chosen.beta, chosen.h, chosen.terms, w, runs)
+
+    @asked(PartMove.joined, summed="change")
+    def run_cycle(self, d: Coefficients, r: Float64, slack: float) -> PartMove:
+        """One cycle over these coordinates, from d and the residual r."""
+        position, part = self._chosen
+        moved = d.value.copy()
+        return replace(part.descend_from(r, moved, slack), d=Coefficients(position, moved))
+
+    @asked(nothing, kept=True, replaces=["begin_rows", "add_rows"])
+    def begin_rows(self) -> None:
+        """Hold no columns by example."""
+        from solver.shard import Shard  # it needs the algorithm's store, and the algorithm this module
+
+        self._shard = Shard()
+
+    @asked(nothing, kept=True)
+    def add_rows(self, rows: ColumnRows) -> None:
+        """Hold these columns too, of any block, over this block's share of the examples."""
+        self._shard.add(rows)
+
+    @asked(total)
+    def rows_sums(self, vectors: Sliced, position: Int64) -> Float64:
+        """Over these examples, Xᵀr of columns that are held by example, and below it Σ w x². Also of these three:
+        positions count in the order of `add_rows`."""
+        return self._shard.sums(position, *vectors.vectors)
+
+    @asked(total)
+    def rows_slopes(self, vectors: Sliced, position: Int64) -> Float64:
+        """Xᵀr over these examples."""
+        return self._shard.slopes(position, *vectors.vectors)
+
+    @asked(joined_arrays)
+    def rows_product(self, position: Int64, d: Float64) -> Float64:
+        """Xd over these examples."""
+        return self._shard.product(position, d)
+
+    @asked(total)
+    def rows_gram(self, rows: WeightedRows, position: Int64, first_row: int) -> Float64:
+        """XᵀWX over these examples, from a row on."""
+        return self._shard.gram(position, rows.rows, first_row)
+
+    # --- slopes of all features ---------------------------------------------------------------------------------
 
     def _begin(self, margins: Float64 | Point) -> None:
         """Take the margins; no slope is known yet."""

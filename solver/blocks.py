@@ -16,20 +16,39 @@ from functools import cached_property, partial
 from itertools import pairwise, repeat
 from time import perf_counter, thread_time
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
 
 from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Block, BlockUpdate, Descent, Step, Sweep, join_parts
+from solver.chosen import Chosen, PartMove
 from solver.columns import Columns
 from solver.kernels import vectors
 from solver.layout import Layout, split_for
 from solver.penalty import Penalty, Violation
 from solver.point import Point
 from solver.problem import Examples
+from solver.questions import summed, total
 from solver.stretches import Part
+
+if TYPE_CHECKING:
+    from solver.shard import Sliced, StoredRows, WeightedRows
+
+
+class Others(NamedTuple):
+    """What other processes, which hold all columns in memory, have to work with.
+
+    threads: of all of them. copies: how often a vector that is meant for each of them leaves this process.
+    room: bytes that all of them have to spare. byte: seconds that it takes to send one to them.
+    """
+
+    threads: int = 0
+    processes: int = 0
+    copies: int = 0
+    room: int = 0
+    byte: float = 0.0
 
 
 class Blocks(ABC):
@@ -119,10 +138,61 @@ class Blocks(ABC):
         """The columns at these positions, which must rise, in parts; views of the blocks' own arrays where they can."""
         return join_parts(list(self.ask("columns", each=position)), self.layout)
 
+    # --- columns that a search has chosen, where the blocks hold them --------------------------------------------
+
+    def chosen_slopes(self, position: Int64, r: Float64) -> Float64:
+        """Xᵀr of the columns at these positions, which must rise."""
+        return np.concatenate(list(self.ask("chosen_slopes", r, each=position)))
+
+    def chosen_sums(self, position: Int64, r: Float64, w: Float64) -> Float64:
+        """Xᵀr of the columns at these positions, and below it Σ w x²."""
+        return np.concatenate(list(self.ask("chosen_sums", r, w, each=position)), axis=1)
+
+    def chosen_product(self, step: Coefficients) -> Float64:
+        """Xd."""
+        return summed(list(self.ask("chosen_product", each=step)), self.layout)
+
+    def begin_cycles(self, chosen: Chosen, w: Float64) -> None:
+        """Give each block its coordinates of a quadratic whose examples have these weights."""
+        self._do("begin_cycles", w, each=chosen)
+
+    def run_cycle(self, d: Coefficients, r: Float64, slack: float) -> PartMove:
+        """A cycle over these coordinates in each block, from d and the residual r, not seeing the others."""
+        return PartMove.joined(list(self.ask("run_cycle", r, slack, each=d)), self.layout)
+
+    def begin_rows(self) -> None:
+        """Have each block hold no columns by example."""
+        self._do("begin_rows")
+
+    def add_rows(self, rows: StoredRows) -> None:
+        """Have each block hold these columns too, over its share of the examples."""
+        self._do("add_rows", each=rows)
+
+    def rows_sums(self, vectors: Sliced, position: Int64) -> Float64:
+        """Xᵀr of columns that are held by example, and below it Σ w x². Positions count in the order of `add_rows`."""
+        return total(list(self.ask("rows_sums", position, each=vectors)))
+
+    def rows_slopes(self, vectors: Sliced, position: Int64) -> Float64:
+        """Xᵀr of such columns."""
+        return total(list(self.ask("rows_slopes", position, each=vectors)))
+
+    def rows_product(self, position: Int64, d: Float64) -> Float64:
+        """Xd of such columns."""
+        return np.concatenate(list(self.ask("rows_product", position, d)))
+
+    def rows_gram(self, rows: WeightedRows, position: Int64, first_row: int) -> Float64:
+        """XᵀWX of such columns, from a row on."""
+        return total(list(self.ask("rows_gram", position, first_row, each=rows)))
+
     @property
     def shares_columns(self) -> bool:
         """Are all columns in the memory of this process, so that `columns` copies none?"""
         return False
+
+    @property
+    def others(self) -> Others:
+        """What the blocks have to work with besides this process: nothing."""
+        return Others()
 
     def _do(self, name: str, *shared: Any, each: Any = None) -> None:
         for _ in self.ask(name, *shared, each=each):

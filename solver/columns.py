@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
 from solver.kernels import columns as kernels
 from solver.kernels.columns import BITS, DENSE, ONES, VALUED
+from solver.layout import WORD
 
 __all__ = ["BITS", "DENSE", "ONES", "VALUED", "ColumnArrays", "ColumnLists", "Columns", "read_only"]
 
@@ -29,7 +30,6 @@ DENSE_AT = 0.5
 # Shares of ones between which a column of ones is kept as bits. At 1/8 they take a quarter of the memory of a list and
 # no more time (benchmarks/bench_kernel.py). A column of nearly all ones is dense: Gram matrices are about its mean.
 BITS_BETWEEN = (1 / 8, 0.9)
-WORD = 64  # bits
 
 ColumnLists: TypeAlias = tuple[Int32, Float32, Float32, UInt64]
 ColumnArrays: TypeAlias = tuple[UInt8, Int64, Int64, Int64, Int32, Float32, Float32, UInt64]
@@ -151,6 +151,10 @@ class Columns:
         """The columns first to last, viewed."""
         return self._at(slice(first, last))
 
+    def on(self, lists: ColumnLists) -> Columns:
+        """The same columns, viewed in these arrays, which must be as the others."""
+        return Columns(self.n, self.kind, self.lo, self.hi, self.at, *lists, is_view=True)
+
     def view(self, chosen: Int64) -> Columns:
         """These columns alone, viewed."""
         return replace(self._at(chosen), is_view=True)
@@ -179,6 +183,20 @@ class Columns:
         at[dense], at[bits] = np.arange(np.count_nonzero(dense)), np.arange(np.count_nonzero(bits))
         rows = self.dense[self.at[chosen[dense]]], self.bits[self.at[chosen[bits]]]
         return Columns(self.n, kind, lo, ends, at, indices, data, *rows)
+
+    def rows(self, first: int, last: int) -> Columns:
+        """These columns over the examples first to last alone, copied. Both are n or multiples of WORD."""
+        every = np.arange(self.count)
+        lo, hi = np.empty(self.count, np.int64), np.empty(self.count, np.int64)
+        kernels.seek(every, self.lo, self.hi, self.indices, first, lo)
+        kernels.seek(every, self.lo, self.hi, self.indices, last, hi)
+        listed = self.kind < DENSE
+        lo, hi = np.where(listed, lo, self.lo), np.where(listed, hi, self.lo)
+        at = np.where(self.kind == VALUED, self.at + (lo - self.lo), self.at)
+        dense, bits = self.dense[:, first:last], self.bits[:, first // WORD : -(-last // WORD)]
+        cut = replace(self, n=last - first, lo=lo, hi=hi, at=at, dense=dense, bits=bits).select(every)
+        cut.indices[:] -= first
+        return cut
 
     @classmethod
     def joined(cls, parts: Sequence[Columns], n: int) -> Columns:

@@ -10,6 +10,8 @@ import numpy as np
 
 from solver.arrays import Coefficients, Int64
 
+WORD = 64  # examples: columns of bits are cut between their words
+
 
 class Layout:
     """Blocks of these sizes, one after another."""
@@ -47,8 +49,14 @@ class Layout:
         return Coefficients(self.join([one.position for one in parts]), np.concatenate([one.value for one in parts]))
 
 
+def examples_for(n: int, first: int, last: int, size: int) -> tuple[int, int]:
+    """Of n examples, those of a block that has the features first to last of `size`: as large a share of them."""
+    lo, hi = (n * one // size // WORD * WORD for one in (first, last))
+    return lo, n if last == size else hi
+
+
 def split_for(value: Any, layout: Layout) -> list[Any]:
-    """What all blocks together were given, for each block: coefficients, positions, or a penalty."""
+    """What all blocks together were given, for each block: coefficients, positions, or what can be cut by features."""
     if isinstance(value, Coefficients):
         return layout.split_coefficients(value)
     if isinstance(value, np.ndarray):

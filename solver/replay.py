@@ -1,7 +1,7 @@
 """What a block that was lost and made anew must be asked, to be where the others are.
 
 Blocks keep little: the penalty, β, margins, slopes of the last sweep. All of it came with questions, so the last ones
-that set it, asked again in their order, bring it back. A question says of itself what it replaces (`asked`, block.py).
+that set it, asked again in their order, bring it back. A question says of itself what it replaces (questions.py).
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from solver.arrays import Coefficients, Float64
-from solver.block import Block, Step
+from solver.block import Step
 from solver.point import Point
+from solver.questions import QUESTIONS
 
 
 class Question(NamedTuple):
@@ -35,18 +36,18 @@ class Replay:
 
     def note(self, question: Question) -> None:
         """A question that all blocks have answered."""
-        method: Any = getattr(Block, question.name)
-        self._kept = [one for one in self._kept if one.name not in method.replaces]
-        if method.kept:
+        about = QUESTIONS[question.name]
+        self._kept = [one for one in self._kept if one.name not in about.replaces]
+        if about.kept:
             self._kept.append(question)
-        if "put" in method.replaces:
+        if "put" in about.replaces:
             self._iterate = None
-        if method.moves or "put" in method.replaces:
+        if about.moves or "put" in about.replaces:
             self._is_ahead = False
 
     def follow(self, iterate: Callable[[], tuple[Coefficients, Float64]]) -> None:
         """From here on β and margins are not those of the questions, but what this gives."""
-        self._kept = [one for one in self._kept if one.name not in Block.put.replaces]  # type: ignore[attr-defined]
+        self._kept = [one for one in self._kept if one.name not in QUESTIONS["put"].replaces]
         self._iterate = iterate
 
     def due(self, question: Question) -> Question:

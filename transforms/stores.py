@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from transforms.errors import UserError
 
 SETTLING_SECONDS, SETTLING_TURNS = 1.0, 20  # for an object that two writers put at the same time to be there
 logger = logging.getLogger("dglmnet")
+CUT_SECONDS = 10.0  # connections are tried anew for so long; botocore's own attempts take a few seconds each time
 FIRST_ANSWER_SECONDS = 15.0  # of an S3 endpoint, to any request at all
 _LEFTOVER = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 
@@ -229,9 +231,33 @@ def _refuse_silence(endpoint: Any) -> None:
 
 
 def _is_servers_fault(error: Exception) -> bool:
-    """A 5xx that botocore has met several times already; s3fs asks whether to begin again."""
+    """A 5xx that botocore has met several times already, or a connection cut; s3fs asks whether to begin again."""
+    from botocore.exceptions import EndpointConnectionError
+
     answer = getattr(error, "response", None) or {}
-    return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
+    if int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500:
+        return True
+    return isinstance(error, EndpointConnectionError) and _cuts.may_end()
+
+
+class _Cuts:
+    """Connections to an endpoint that cannot be made, one after another: for a while it may come back."""
+
+    def __init__(self) -> None:
+        self._first, self._last = -inf, -inf
+
+    def may_end(self) -> bool:
+        """Note one. Are they too few yet to give up? Those of an endpoint that was never heard of are not looked at."""
+        if not _answering:
+            return False
+        now = time.monotonic()
+        if now - self._last > CUT_SECONDS:
+            self._first = now
+        self._last = now
+        return now - self._first < CUT_SECONDS
+
+
+_cuts = _Cuts()
 
 
 class HdfsStore(Store):

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -94,8 +94,19 @@ class SoakCluster:
         for one in self._seen:
             if one.is_running():
                 one.kill()
-        _, left = psutil.wait_procs(self._seen, timeout=END_SECONDS)
-        self.left = [one.pid for one in left]
+        deadline = time.monotonic() + END_SECONDS
+        while self._running() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.left = [one.pid for one in self._running()]
+
+    def _running(self) -> list[psutil.Process]:
+        """Of all processes that were seen. Not by psutil's wait: it fails where a number has become a thread's."""
+        found = []
+        for one in self._seen:
+            with suppress(psutil.NoSuchProcess):
+                if one.is_running() and one.status() != psutil.STATUS_ZOMBIE:
+                    found.append(one)
+        return found
 
 
 class Disturbance:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from pipeline.blocks import DaskBlocks
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.placement import NoRoom, Placement, WorkerInfo, list_workers
 from solver import DefaultOptions, RoundRecord, Solution, SolverOptions
+from solver.algorithms.certified import sharing
+from solver.algorithms.certified.tuning import SHARING
 from tests.pipeline.hand_made import HandMade
 from transforms import Dataset, UserError, from_arrays, liveness
 from transforms.errors import TooFewWorkers, WorkerLost
@@ -116,6 +119,35 @@ def test_killed_workers_are_done_without(
         assert len(told) == len(victims)
         assert "The fit goes on without it" in told[0]
         caplog.clear()
+
+
+@pytest.mark.parametrize("most_by_example", [0, 3000], ids=["by feature", "by example"])
+def test_killed_workers_that_share_the_search_are_done_without(
+    cluster: HandMade,
+    dataset: Dataset,
+    undisturbed: dict[str, Path_],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most_by_example: int,
+) -> None:
+    slow = replace(SHARING, call=0.0, entry=1.0, multiplication=1.0, most_by_example=most_by_example)
+    monkeypatch.setattr(sharing, "SHARING", slow)  # whatever others can do is worth asking them for
+    workers = {name: cluster.worker(name) for name in "abc"}
+    asked: list[str] = []
+    ask = DaskBlocks.ask
+
+    def noted(self: DaskBlocks, name: str, *shared: Any, each: Any = None) -> list[Any]:
+        asked.append(name)
+        if asked.count(name) == 3 and name in ("chosen_product", "rows_product"):
+            workers["b"].kill()
+        return ask(self, name, *shared, each=each)
+
+    monkeypatch.setattr(DaskBlocks, "ask", noted)
+    watcher = At(lambda: None)
+    found = fitted(dataset, tmp_path / "run", OPTIONS["certified"], cluster.client, watcher)
+    assert_same(found, undisturbed["certified"], 1e-6)
+    assert set(watcher.names[-1]) == {"a", "c"}
+    assert ("rows_gram" in asked) == (most_by_example > 0)
 
 
 @pytest.mark.parametrize(("residency", "mebibytes"), [("auto", 170), ("memory", 320)])

@@ -8,8 +8,9 @@ import pytest
 from solver import Penalty
 from solver.algorithms.certified.store import Store
 from solver.arrays import Float32, Float64, Int64
-from solver.columns import BITS, DENSE, ONES, VALUED, WORD, Columns
+from solver.columns import BITS, DENSE, ONES, VALUED, Columns
 from solver.kernels import descent
+from solver.layout import WORD
 from solver.stretches import Part
 
 N, LAM = 137, 0.6

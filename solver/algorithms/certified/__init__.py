@@ -7,6 +7,7 @@ quadratic     one quadratic model, minimised on the columns or on its Gram matri
 gram          Gram matrices, formed and updated
 gram_problem  a quadratic model with its Gram matrix at hand
 store         the driver's columns
+sharing       where passes over them are made: by the driver, or by the blocks
 split         rounds split by feature, when the working set exceeds the memory for it
 span          a search over several directions at once
 tuning        the constants, each with its unit, its reason and what set it

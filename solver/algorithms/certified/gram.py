@@ -160,6 +160,9 @@ def weighted_gram(store: Store, position: Int64, rows: Rows, first_row: int = 0)
 
     Products are in float32, some thousand examples at a time, and sums in float64.
     """
+    shared = store.shared_gram(position, rows, first_row)
+    if shared is not None:
+        return shared
     slots, k = store.slots(position), position.size
     units = Float32Units.of(store, slots, rows)
     root = np.sqrt(np.abs(rows.weight) / units.weight).astype(np.float32)

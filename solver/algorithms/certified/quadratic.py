@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from solver.algorithms.certified.store import Gram, Store
 from solver.algorithms.certified.tuning import MODEL, ROUNDING
 from solver.arrays import Float64, Int64
+from solver.chosen import Chosen
 from solver.columns import DENSE
 from solver.kernels import vectors
 from solver.penalty import Terms
@@ -44,6 +45,11 @@ class Quadratic:
         image = self.store.product(self.slots[order], step)
         image *= self.w
         return image
+
+    def shared_parts(self, order: Int64) -> Any:
+        """The parts of cycles over these coordinates where the blocks do them (cycles.py); None where they do not."""
+        chosen = Chosen(self.position[order], self.beta[order], self.h[order], self.terms.of(order))
+        return self.store.shared_parts(chosen, order, self.w)
 
     def energy(self) -> float:
         """Σ r²/w, r as it is now."""

@@ -2,7 +2,8 @@
 
 For each λ
     1. Choose the working set: features with coefficients, and features whose slopes come near their threshold.
-    2. Load their columns into the driver's store and minimise f over them (subspace.py).
+    2. Load their columns into the driver's store and minimise f over them (subspace.py). Where that takes less
+       time, the blocks do the passes (sharing.py).
     3. Sweep at the new margins: the slope of every feature that can matter. The largest gives the duality gap.
     4. Stop if the certificate is met. Otherwise features that violate |∂L/∂βⱼ| ≤ λ join, and step 2 follows.
 A round is a sweep: one pass over the data. A λ far below the last one would have a first working set of nearly all
@@ -13,6 +14,7 @@ met.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -20,9 +22,9 @@ import psutil
 from numpy.typing import NDArray
 
 from solver.algorithms.certified.certificate import Certificate, warn_unless_met
+from solver.algorithms.certified.sharing import SharedStore
 from solver.algorithms.certified.split import Iterate, SplitRounds
 from solver.algorithms.certified.state import SearchState
-from solver.algorithms.certified.store import Store
 from solver.algorithms.certified.subspace import Subspace
 from solver.algorithms.certified.tuning import ACCURACY, ESTIMATE, ROUNDING, STEPPING_STONES, WORKING_SET
 from solver.arrays import Coefficients, Float64, Int64
@@ -35,6 +37,8 @@ from solver.records import Log, OnRound, Solution, Stop
 from solver.start import NullModel, free_coordinates, restart, split_intercept
 from solver.stretches import Part
 from solver.threads import Threads
+
+logger = logging.getLogger("dglmnet")
 
 
 def solve_path(
@@ -140,7 +144,9 @@ class CertifiedSearch:
         self._budget = _store_budget(options, blocks, before and before[0])
         # Sums are cut by the number of threads.
         self._threads = Threads(options.threads or (before and before[1]))
-        self._store = Store(problem.examples.n, problem.coordinates, self._budget, self._threads)
+        self._store = SharedStore(
+            problem.examples.n, problem.coordinates, self._budget, self._threads, blocks, problem.penalty.size
+        )
         self._was_cut = False  # did the budget cut the last working set down?
         self._exceeded_budget = self._budget == 0  # did the last λ need split rounds?
         self._store_unpenalised_columns()
@@ -198,6 +204,8 @@ class CertifiedSearch:
         working = self._first_working_set(lam, log)
         if working is None or not self._load_columns(self._support, working):
             return None
+        if self._blocks.others.threads:
+            logger.info("λ = %.6g: %s", lam, self._store.describe(self._support))
         margins = self._margins_from_store()
         share, dual, dual_offset = ACCURACY.first_share, -np.inf, None
         while working is not None and self._load_columns(working, working):

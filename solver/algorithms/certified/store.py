@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from solver.algorithms.certified.tuning import GRAM_MATRIX, STORE
 from solver.arrays import Float64, Int64, UInt8
+from solver.chosen import Chosen
 from solver.columns import BITS, DENSE, VALUED, ColumnArrays, ColumnLists, Columns, read_only
 from solver.kernels import columns as kernels
 from solver.stretches import Part
@@ -109,6 +110,7 @@ class Store:
         self._lo: Int64 = np.empty(0, np.int64)
         self._hi: Int64 = np.empty(0, np.int64)
         self._at: Int64 = np.empty(0, np.int64)
+        self._size: Int64 = np.empty(0, np.int64)
         self._ranges: tuple[UInt8, Int64, Int64, Int64] = read_only(self._kind, self._lo, self._hi, self._at)
         self._shelf: Int64 = np.empty(0, np.int64)  # of each slot
         self._shelves: list[_Shelf] = []
@@ -128,6 +130,11 @@ class Store:
             if lo < hi:
                 yield Run(slots[lo:hi], slice(lo, hi), (*self._ranges, *self._shelves[shelf[lo]].arrays))
 
+    def columns(self, run: Run) -> Columns:
+        """The columns of a run, viewed."""
+        ranges = self._kind[run.slots], self._lo[run.slots], self._hi[run.slots], self._at[run.slots]
+        return Columns(self.n, *ranges, *self._shelves[self._shelf[run.slots[0]]].arrays)
+
     def slots(self, position: Int64) -> Int64:
         """The slots of these features, which must all be in the store."""
         return self._slot[position].astype(np.int64)
@@ -145,6 +152,10 @@ class Store:
             constant[run.here][bits] = np.bitwise_count(rows).sum(axis=1) == self.n
         return constant
 
+    def sizes(self, slots: Int64) -> Int64:
+        """Bytes that each column takes."""
+        return self._size[slots]
+
     def missing(self, position: Int64) -> Int64:
         """The features whose columns are not in the store."""
         return position[self._slot[position] < 0]
@@ -161,7 +172,8 @@ class Store:
         self._at = np.concatenate((self._at, *(columns.at for columns in placed)))
         self._shelf = np.concatenate((self._shelf, np.repeat(np.array(shelves, np.int64), [c.count for c in placed])))
         self._ranges = read_only(self._kind, self._lo, self._hi, self._at)
-        self.nbytes += sum(int(columns.sizes().sum()) for columns in placed)
+        self._size = np.concatenate((self._size, *(columns.sizes() for columns in placed)))
+        self.nbytes = int(self._size.sum())
 
     def _shelf_for(self, part: Part) -> int:
         """The number of the shelf for columns of this stretch; of these very arrays, if they are viewed."""
@@ -179,12 +191,11 @@ class Store:
         rising = np.lexsort((slots, self._shelf[slots]))  # `select` takes columns in their order
         parts = []
         for run in self.runs(slots[rising]):
-            shelf = self._shelves[self._shelf[run.slots[0]]]
-            ranges = self._kind[run.slots], self._lo[run.slots], self._hi[run.slots], self._at[run.slots]
+            shelf, columns = self._shelves[self._shelf[run.slots[0]]], self.columns(run)
             if shelf.is_view:
-                columns = replace(Columns(self.n, *ranges, *shelf.lists), is_view=True)
+                columns = columns.on(shelf.lists)
             else:
-                columns = Columns(self.n, *ranges, *shelf.arrays).select(np.arange(run.slots.size))
+                columns = columns.select(np.arange(run.slots.size))
             parts.append(Part(shelf.first, columns))
         self._clear()
         self.add(here[rising], parts)
@@ -228,6 +239,14 @@ class Store:
         for other in others:
             first += other
         return first
+
+    def shared_parts(self, chosen: Chosen, order: Int64, w: Float64) -> Any:
+        """The parts of cycles over these coordinates, if others do them: None."""
+        return None
+
+    def shared_gram(self, position: Int64, rows: Rows, first_row: int) -> Float64 | None:
+        """XᵀWX, from a row on, if others form it: None."""
+        return None
 
     def cuts(self, slots: Int64, *, into_vectors: bool = False) -> list[int]:
         """Cut the slots into parts of equal work, one per thread, each worth waking a thread for.

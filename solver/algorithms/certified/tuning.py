@@ -313,6 +313,28 @@ class StoreTuning:
 
 
 @dataclass(frozen=True)
+class SharingTuning:
+    """Seconds of work that the driver does itself or has done by the blocks (sharing.py)."""
+
+    # Of an entry of a column in a pass. Measured: 0.4 to 0.8 ns in a list, quiet (benchmarks/bench_kernel.py).
+    entry: float = 0.7e-9
+    # Of an entry in a cycle, which also writes. Not measured by itself.
+    cycle_entry: float = 1.5e-9
+    # Of a multiplication of a Gram matrix: BLAS, float32, one core. Not measured by itself.
+    multiplication: float = 2e-11
+    # Of a question to all workers. Measured: 4 to 7 ms with short vectors, four workers, on a busy machine.
+    call: float = 4e-3
+    # Bytes of a number in a message.
+    number: int = 8
+    # Times that columns which are sent to be held by example are used, at least. Not measured by itself.
+    uses_to_come: int = 10
+    # Columns that are held by example, at most: more of them are worked on by feature. As for Gram matrices.
+    most_by_example: int = 3000
+    # Bytes of columns that are sent at a time. It bounds the copies under way.
+    piece_bytes: int = 1 << 28
+
+
+@dataclass(frozen=True)
 class SplitRoundsTuning:
     """Rounds split by feature."""
 
@@ -412,6 +434,7 @@ GRAM_CHOICE = GramChoiceTuning()
 GRAM_MATRIX = GramMatrixTuning()
 GRAM_PROBLEM = GramProblemTuning()
 STORE = StoreTuning()
+SHARING = SharingTuning()
 SPLIT_ROUNDS = SplitRoundsTuning()
 SPAN = SpanTuning()
 ROUNDING = RoundingTuning()
