@@ -85,6 +85,7 @@ bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.bench_scaling
 	$(BIN)/python -m benchmarks.bench_convert --memory $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_kernel
+	$(BIN)/python -m benchmarks.bench_startup
 	$(BIN)/python -m benchmarks.bench_round
 	$(BIN)/python -m benchmarks.paper $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m benchmarks.bench_stream

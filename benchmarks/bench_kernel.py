@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from solver import Block, Columns, Examples
 from solver.arrays import Float32, Float64
-from solver.columns import BITS, ONES, read_only
+from solver.columns import BITS, ONES, read_only, slopes
 from solver.kernels import columns as kernels
 from solver.kernels.compiled import kernel
 from solver.layout import WORD
@@ -167,7 +167,7 @@ def as_list_and_as_bits(n: int, density: float) -> str:
         read_only(np.full(16, ONES, np.uint8), ends[:-1], ends[1:], nothing, *lists, bits),
         read_only(np.full(16, BITS, np.uint8), nothing, nothing, every, *lists, bits),
     ]
-    listed, as_bits = fastest(*(partial(kernels.slopes, every, *form, r, out) for form in forms))
+    listed, as_bits = fastest(*(partial(slopes, every, form, r, out) for form in forms))
     one = 1e9 / ends[-1]
     return f"{n:10,}  {density:7.4f}  {listed * one:9.2f}  {as_bits * one:9.2f}"
 

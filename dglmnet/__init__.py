@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pipeline.estimators.single import L1LogisticRegression
     from pipeline.evaluation import Evaluation, evaluate
     from pipeline.events import Watcher
-    from pipeline.fit import PathOptions, fit_path
+    from pipeline.fit import fit_path
+    from pipeline.fit_options import PathOptions
     from pipeline.model import PathModel
     from pipeline.prediction import Prediction, predict
     from pipeline.report.write import write_report
@@ -81,7 +82,7 @@ _HOMES = {
     "OutputExists": "transforms.errors",
     "Partition": "transforms.dataset",
     "PathModel": "pipeline.model",
-    "PathOptions": "pipeline.fit",
+    "PathOptions": "pipeline.fit_options",
     "PipelineOptions": "pipeline.stages",
     "PipelineResult": "pipeline.stages",
     "Prediction": "pipeline.prediction",

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pipeline.estimators.single import L1LogisticRegression
     from pipeline.evaluation import Evaluation, evaluate
     from pipeline.events import Watcher
-    from pipeline.fit import PathOptions, fit_path
+    from pipeline.fit import fit_path
+    from pipeline.fit_options import PathOptions
     from pipeline.model import PathModel
     from pipeline.prediction import Prediction, predict
     from pipeline.report.write import write_report
@@ -42,7 +43,7 @@ _HOMES = {
     "L1LogisticRegression": "pipeline.estimators.single",
     "L1LogisticRegressionPath": "pipeline.estimators.path",
     "PathModel": "pipeline.model",
-    "PathOptions": "pipeline.fit",
+    "PathOptions": "pipeline.fit_options",
     "Prediction": "pipeline.prediction",
     "Run": "pipeline.run",
     "evaluate": "pipeline.evaluation",

@@ -19,7 +19,7 @@ from pipeline.cluster_options import ClusterOptions
 from pipeline.reach import reach_scheduler
 from pipeline.tls import TlsFiles, complete_address, make_security
 from transforms import UserError, __version__
-from transforms.embedded import PAGES, nothing_kept
+from transforms.embedded import nothing_kept, pageless
 from transforms.liveness import ask_scheduler, ask_workers, expel, go_on_without, registered_workers
 
 logger = logging.getLogger("dglmnet")
@@ -89,7 +89,7 @@ def _local_cluster(options: ClusterOptions, workers: int, limit: int) -> LocalCl
         memory_limit=limit if options.processes else 0,
         host="127.0.0.1" if options.processes else None,
         silence_logs=logging.CRITICAL,  # a task that failed is reported once, by the command
-        **PAGES,
+        **pageless(processes=options.processes),
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import singledispatchmethod
@@ -39,11 +38,13 @@ from pipeline.events import (
 )
 from pipeline.placement import Placement
 from solver import RoundRecord, Solution
+from solver.compiling import COMPILING, watched, working_seconds
 
 logger = logging.getLogger("dglmnet")
 LOG_EVERY_SECONDS = 5.0
 REFRESH_PER_SECOND = 8
 NAME_WIDTH = 9  # of a stage, so that all line up
+COMPILING_WORDS = "compiling kernels for this machine, once"
 
 
 class Display(Watcher):
@@ -132,15 +133,28 @@ class LogDisplay(Display):
 
     def __init__(self) -> None:
         self._stage = ""
-        self._begun = self._started = self._told = time.monotonic()
+        self._begun = self._started = self._told = working_seconds()
+        self._told_compiling = False
         self._phase, self._unit, self._to_do, self._done = "", "", 0, 0
         self._lambdas = 0
+
+    def __enter__(self) -> Self:
+        self._watching = watched(self._tell_compiling)
+        self._watching.__enter__()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._watching.__exit__(kind, error, trace)
         if error is None:
             self._finish_stage()
+
+    def _tell_compiling(self) -> None:
+        """Once, however many kernels there are."""
+        if not self._told_compiling:
+            self._told_compiling = True
+            logger.info("%s", COMPILING_WORDS, extra={"event": {"event": "compile"}})
 
     def tell(self, event: Event) -> None:
         self._show(event)
@@ -152,11 +166,11 @@ class LogDisplay(Display):
     @_show.register
     def _stage_begun(self, event: StageBegun) -> None:
         self._finish_stage()
-        self._stage, self._begun = event.stage, time.monotonic()
+        self._stage, self._begun = event.stage, working_seconds()
 
     def _finish_stage(self) -> None:
         if self._stage:
-            seconds = time.monotonic() - self._begun
+            seconds = working_seconds() - self._begun
             event = {"event": "stage", "stage": self._stage, "seconds": seconds}
             logger.info("%s: done in %s", self._stage, duration(seconds), extra={"event": event})
         self._stage = ""
@@ -173,14 +187,14 @@ class LogDisplay(Display):
     @_show.register
     def _phase_begun(self, event: PhaseBegun) -> None:
         self._phase, self._unit, self._to_do, self._done = event.phase, event.unit, event.total, 0
-        self._started = self._told = time.monotonic()
+        self._started = self._told = working_seconds()
         told = {"event": "phase", "phase": event.phase, "total": event.total, "unit": event.unit}
         logger.info("%s: %s to do", event.phase, amount(event.total, event.unit), extra={"event": told})
 
     @_show.register
     def _advanced(self, event: Advanced) -> None:
         self._done += event.amount
-        now = time.monotonic()
+        now = working_seconds()
         if self._done < self._to_do and now - self._told < LOG_EVERY_SECONDS:
             return
         self._told = now
@@ -238,12 +252,12 @@ class _Phase:
     total: int
     unit: str
     done: int = 0
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=working_seconds)
     ended: float | None = None
 
     @property
     def seconds(self) -> float:
-        return (self.ended or time.monotonic()) - self.started
+        return (self.ended or working_seconds()) - self.started
 
     @property
     def speed(self) -> str:
@@ -265,7 +279,7 @@ class TerminalDisplay(Display):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._spinner = Spinner("dots", style="cyan")
-        self._stage, self._begun = "", 0.0
+        self._stage, self._begun, self._compiled = "", 0.0, 0.0
         self._phases: list[_Phase] = []
         self._lambdas, self._done, self._round = 0, 0, ""
         self._live = Live(
@@ -301,14 +315,17 @@ class TerminalDisplay(Display):
     @_show.register
     def _stage_begun(self, event: StageBegun) -> None:
         self._finish_stage("[green]✓[/]")
-        self._stage, self._begun = event.stage, time.monotonic()
+        self._stage, self._begun, self._compiled = event.stage, working_seconds(), COMPILING.seconds
 
     def _finish_stage(self, mark: str) -> None:
         name, self._stage = self._stage, ""
         if name:
             self._end_phase()
             details = "; ".join(str(phase) for phase in self._phases) or (f"{self._done} λ" if self._lambdas else "")
-            seconds = duration(time.monotonic() - self._begun)
+            compiled = COMPILING.seconds - self._compiled
+            if compiled:
+                details += f"{'; ' if details else ''}kernels compiled, once: {duration(compiled)}"
+            seconds = duration(working_seconds() - self._begun)
             self._print(f"{mark} [bold]{name:<{NAME_WIDTH}}[/] {seconds:>7}  [dim]{details}[/]")
         self._phases, self._lambdas, self._done, self._round = [], 0, 0, ""
 
@@ -328,7 +345,7 @@ class TerminalDisplay(Display):
 
     def _end_phase(self) -> None:
         if self._phases and self._phases[-1].ended is None:
-            self._phases[-1].ended = time.monotonic()
+            self._phases[-1].ended = working_seconds()
 
     @_show.register
     def _advanced(self, event: Advanced) -> None:
@@ -382,6 +399,8 @@ class TerminalDisplay(Display):
         """What the bottom of the terminal shows now; called by rich several times a second."""
         if not self._stage:
             return Text("")
+        if COMPILING.is_at_work:
+            return self._line(Text(f"{COMPILING_WORDS}: {COMPILING.count} done", style="yellow"), self._elapsed())
         fitting = self._lambdas > 0
         line = self._path_line() if fitting else self._phase_line()
         return Group(line, Text(f"  {self._round}", no_wrap=True, overflow="ellipsis")) if fitting else line
@@ -412,7 +431,7 @@ class TerminalDisplay(Display):
         return self._line(bar, Text(f"{self._done}/{self._lambdas} λ", style="cyan"), self._elapsed())
 
     def _elapsed(self) -> Text:
-        return Text(duration(time.monotonic() - self._begun), style="dim")
+        return Text(duration(working_seconds() - self._begun), style="dim")
 
 
 def _row(*cells: str, style: str) -> Text:

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from distributed import Client
 from pipeline.cluster import ClusterOptions
 from pipeline.metrics import NUMBER, TEST, metric_names, metrics_for, metrics_in, metrics_of
 from pipeline.model import PathModel, best_of
-from pipeline.run_record import EvaluationRecord, claimed_run
+from pipeline.run_record import EvaluationRecord, claimed_run, spent
 from pipeline.scoring import (
     MIXED_FILES,
     Reading,
@@ -36,6 +35,7 @@ from pipeline.scoring import (
     source_identity,
 )
 from pipeline.stored import PATH, judged_schema
+from solver.compiling import COMPILING, working_seconds
 from transforms import Dataset, UserError
 from transforms.progress import NoProgress, Progress
 from transforms.reading import MAX_LINE
@@ -84,7 +84,7 @@ def evaluate(
     held out then. on_bad_line: "skip" leaves bad lines of text out, and counts them; a line
     longer than max_line_bytes is a bad one.
     """
-    started = perf_counter()
+    started, compiled = working_seconds(), COMPILING.seconds
     options, progress = StorageOptions(storage_options or {}), progress or NoProgress()
     PathModel.load(run, options)  # a folder that is no run is left alone
     # No fit may write the run's files meanwhile: each would undo what the other wrote.
@@ -110,8 +110,8 @@ def evaluate(
         stored.update(lambda record: replace(record, **nothing))
         _write_path(run, options, model.path, metrics, prefix)
         judged: dict[str, Any] = {slot: _judged(result, sources, reading)}
-        seconds = {f"{prefix}evaluate": perf_counter() - started}
-        stored.update(lambda record: replace(record, **judged, seconds={**record.seconds, **seconds}))
+        took = f"{prefix}evaluate", working_seconds() - started, COMPILING.seconds - compiled
+        stored.update(lambda record: replace(record, **judged, seconds=spent(record.seconds, *took)))
     return result
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from time import perf_counter
 from typing import Any, TypeAlias
 
 from distributed import Client
@@ -16,11 +15,12 @@ from pipeline.class_weights import weights_of_classes
 from pipeline.cluster import ClusterOptions, open_client
 from pipeline.events import Watcher
 from pipeline.factors import fingerprint, in_order
+from pipeline.fit_options import DEFAULT, RESIDENCIES, PathOptions
 from pipeline.placement import check_driver, list_workers, make_groups
 from pipeline.resident import ExampleOptions
 from pipeline.rows import DaskRows
 from pipeline.run import PATH_OPTIONS, Run, open_run
-from pipeline.run_record import RunRecord, plain_options
+from pipeline.run_record import RunRecord, plain_options, spent
 from pipeline.stored import LARGEST_LAMBDA, RUN_JSON, STATE, WITHOUT_STATE
 from solver import (
     Algorithm,
@@ -34,39 +34,21 @@ from solver import (
     algorithm_of,
     falling,
     find_algorithm,
-    lambda_grid,
     make_problem,
     null_model,
     solve_path,
 )
 from solver.arrays import Int64
+from solver.compiling import COMPILING, working_seconds
 from solver.free import NoMinimum
 from solver.losses import find_loss
-from solver.options import option
 from solver.path import StateMismatch
 from solver.rows import check_problem, cut_examples, make_problem_by_example
 from transforms import Dataset, UserError, open_dataset
 from transforms.storage import StorageOptions
 
-DEFAULT = "default"
-RESIDENCIES = ("auto", "memory", "stream")
 LONGEST_PATH = 10**6  # λ that run.json may ask for
 SAME_LAMBDA = 1e-9  # how far apart, relatively, two λ are when they are one
-
-
-@dataclass(frozen=True)
-class PathOptions:
-    """Which λ to solve for: a grid down from λmax, or an explicit list."""
-
-    length: int = option(20, "λ in the grid.", least=1)
-    ratio: float = option(0.5, "From one λ to the next, down from λmax.")
-    lambdas: tuple[float, ...] | None = option(None, "Solve for these λ, not for a grid.", metavar="L,L,...")
-    extra: tuple[float, ...] = option((), "Further λ, between those of the grid.", metavar="L,L,...")
-
-    def grid(self, largest: float) -> list[float]:
-        if self.lambdas is not None:
-            return falling([*self.lambdas, *self.extra])
-        return lambda_grid(largest, self.length, self.ratio, self.extra)
 
 
 @dataclass(frozen=True)
@@ -147,7 +129,7 @@ def fit_path(
     resume: continue what was cut off. A run that is asked for λ that it does not have gets these; what is done stays.
     seconds: how long stages before this one took, for run.json, which gets the fit's own beside them.
     """
-    started = perf_counter()
+    started, compiled = working_seconds(), COMPILING.seconds
     storage = StorageOptions(storage_options or {})
     opened = open_dataset(dataset, storage) if isinstance(dataset, str) else dataset
     asked, watcher = Fit.of(algorithm, options, problem, penalty_factors, path, blocks), watcher or Watcher()
@@ -168,7 +150,7 @@ def fit_path(
         stack.callback(resident.close)
         run.settle(**dealt)
         _solve(run, resident, opened, how, asked, watcher)
-        run.finish(dict(run.record.seconds) | {"fit": perf_counter() - started})
+        run.finish(spent(run.record.seconds, "fit", working_seconds() - started, COMPILING.seconds - compiled))
     return run
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from pipeline.exchange import Exchanger, Packed, SumPlan
 from solver import Block, Columns, Examples, ThreadBlocks
 from solver.arrays import Float64, Int64, UInt8
-from solver.columns import DENSE
+from solver.columns import DENSE, compile_for
 from solver.losses import find_loss
 from solver.questions import join_answers, take_summed
 from solver.stretches import InMemory
@@ -148,6 +148,13 @@ class LoadedColumns(InMemory):
         self.bounds = np.concatenate(bounds)
 
 
+def compile_for_all(source: InMemory) -> None:
+    """Compile what sweeps over these columns need, once for each of the kinds of columns that stand together."""
+    by_kinds = {(one.indices.size > 0, len(one.dense) > 0, len(one.bits) > 0): one for one in source}
+    for columns in by_kinds.values():
+        compile_for(columns)
+
+
 @dataclass(frozen=True)
 class ExampleOptions:
     """How the examples of a data set count: by which loss, and with which weights of the classes −1 and +1."""
@@ -238,6 +245,8 @@ class ResidentBlocks(Exchanger):
         load = PartitionColumns if self._residency == "stream" else LoadedColumns
         members = [self._dataset.partitions[k] for k in group]
         columns = load(members, self._examples.n)
+        if isinstance(columns, LoadedColumns):  # before the first λ, whose seconds are those of the work
+            compile_for_all(columns)
         bounds = self._how.bounds(self._dataset, columns.bounds)
         return Block(columns, sum(part.info.features for part in members), self._examples, bounds)
 

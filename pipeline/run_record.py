@@ -145,6 +145,12 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
 
+def spent(before: Mapping[str, float | None], stage: str, seconds: float, compiling: float) -> dict[str, float | None]:
+    """Seconds by stage, with another. Kernels are compiled once on a machine: that counts by itself, in no stage."""
+    total = (before.get("compile") or 0.0) + compiling
+    return {**before, **({"compile": total} if total else {}), stage: seconds}
+
+
 def _versions() -> dict[str, str]:
     names = ("dask", "distributed", "numba", "numpy", "pyarrow")
     return {"dglmnet": __version__, "python": platform.python_version()} | {name: version(name) for name in names}

@@ -24,12 +24,14 @@ from pipeline.display import Display, SilentDisplay
 from pipeline.evaluation import evaluate, has_unjudged
 from pipeline.events import Event, Watcher
 from pipeline.fit import fit_path
+from pipeline.fit_options import HELD_OUT
 from pipeline.metrics import NUMBER, TEST, metric_names
 from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
 from pipeline.scoring import Source, client_for, find_sources, source_identity
 from pipeline.stored import PATH, REPORT, RUN_JSON
 from solver import ProblemOptions
+from solver.compiling import COMPILING, working_seconds
 from solver.losses import Loss, find_loss
 from transforms import BadLine, Dataset, DatasetError, OutputExists, UserError, convert_libsvm
 from transforms.dataset_record import DATASET_JSON
@@ -47,7 +49,6 @@ from transforms.storage import (
     remove_empty_folder,
 )
 
-DEFAULT_FRACTION = 0.2
 REMEDY_OF_RUN = "choose another --output"
 REMEDY = "redo what has changed with --overwrite, or choose another --output"
 
@@ -228,7 +229,7 @@ class _Pipeline:
         if asked is not None:
             check_fraction(asked, "--validation-fraction")
         if not isinstance(trained_on, Dataset):
-            return DEFAULT_FRACTION if asked is None else asked
+            return HELD_OUT if asked is None else asked
         held_out = trained_on.record.hold_out
         if asked is not None and asked != held_out:
             raise UserError(
@@ -250,7 +251,7 @@ class _Pipeline:
             _refuse_options_of_text(self.options.convert, trained_on)
             self.display.note(f"convert: nothing to do, {trained_on.name} is a data set")
             return trained_on, {}
-        started = perf_counter()
+        started, compiled = working_seconds(), COMPILING.seconds
         watch = _Watch(self.display, "convert")
         arguments = self.options.convert | {"hold_out": max([one.held_out or 0.0 for one in judges], default=0.0)}
         if self.loss.LABELS == NUMBER:
@@ -261,7 +262,8 @@ class _Pipeline:
         if watch.begun and bad.count:
             self.display.note(f"{bad.count:,} bad lines were left out; the first: {bad.first[0]}")
         if watch.begun:
-            return dataset, {"convert": perf_counter() - started}
+            spent = {"convert": working_seconds() - started, "compile": COMPILING.seconds - compiled}
+            return dataset, {name: seconds for name, seconds in spent.items() if seconds}
         before = self.record()
         seconds = before.seconds.get("convert") if before else None
         return dataset, {} if seconds is None else {"convert": seconds}

@@ -21,9 +21,8 @@ import numpy as np
 
 from solver.arrays import Coefficients, Float64, Int64
 from solver.batches import BLOCK_DESCENT, Batches
-from solver.chosen import Chosen, CyclePart, PartMove, Run
+from solver.chosen import Coordinates, CyclePart, PartMove, Run
 from solver.columns import Columns
-from solver.kernels import columns as kernels
 from solver.kernels import descent, screening, vectors
 from solver.layout import Layout
 from solver.penalty import Penalty, Terms, Violation
@@ -346,7 +345,7 @@ class Block:
         """Xᵀr of the columns at these positions."""
         slopes = np.empty(position.size)
         for first, columns, here in self._among(position):
-            kernels.slopes(position[here] - first, *columns.arrays, r, slopes[here])
+            columns.slopes_of(position[here] - first, r, slopes[here])
         return slopes
 
     @asked(lambda parts, layout: np.concatenate(parts, axis=1))
@@ -354,7 +353,7 @@ class Block:
         """Xᵀr of the columns at these positions, and below it Σ w x²."""
         sums = np.empty((2, position.size))
         for first, columns, here in self._among(position):
-            kernels.sums(position[here] - first, *columns.arrays, r, w, sums[0, here], sums[1, here])
+            columns.sums_of(position[here] - first, r, w, sums[0, here], sums[1, here])
         return sums
 
     @asked(summed, summed="")
@@ -362,11 +361,11 @@ class Block:
         """Xd."""
         product = np.zeros(self._examples.n)
         for first, columns, here in self._among(step.position):
-            kernels.product(step.position[here] - first, *columns.arrays, step.value[here], product)
+            columns.add_product_of(step.position[here] - first, step.value[here], product)
         return product
 
     @asked(nothing, kept=True, replaces=["begin_cycles"])
-    def begin_cycles(self, chosen: Chosen, w: Float64) -> None:
+    def begin_cycles(self, chosen: Coordinates, w: Float64) -> None:
         """Take the coordinates of a quadratic, for cycles over them."""
         position = chosen.position
         slots, runs = np.empty(position.size, np.int64), []

@@ -23,7 +23,7 @@ from scipy import sparse
 
 from solver.arrays import Coefficients, Float64, Int64
 from solver.block import Block, BlockUpdate, Descent, Step, Sweep, join_parts
-from solver.chosen import Chosen, PartMove
+from solver.chosen import Coordinates, PartMove
 from solver.columns import Columns
 from solver.kernels import vectors
 from solver.layout import Layout, split_for
@@ -152,7 +152,7 @@ class Blocks(ABC):
         """Xd."""
         return summed(list(self.ask("chosen_product", each=step)), self.layout)
 
-    def begin_cycles(self, chosen: Chosen, w: Float64) -> None:
+    def begin_cycles(self, chosen: Coordinates, w: Float64) -> None:
         """Give each block its coordinates of a quadratic whose examples have these weights."""
         self._do("begin_cycles", w, each=chosen)
 
@@ -199,6 +199,11 @@ class Blocks(ABC):
             pass
 
 
+def _at_once(*arguments: Any) -> list[Any]:
+    """map, done when it is asked for, as a pool begins at once."""
+    return list(map(*arguments))
+
+
 class ThreadBlocks(Blocks):
     """Blocks in this process, worked on by a pool of threads; the kernels hold no lock on the interpreter."""
 
@@ -238,7 +243,9 @@ class ThreadBlocks(Blocks):
     def ask(self, name: str, *shared: Any, each: Any = None) -> Iterable[Any]:
         common = [repeat(value) for value in shared]
         own = [] if each is None else [split_for(each, self.layout)]
-        return self._pool.map(partial(self._timed, getattr(Block, name)), range(len(self._blocks)), *own, *common)
+        # A single block is asked by the caller's own thread: to wake another takes longer than a small answer.
+        go_through: Callable[..., Iterable[Any]] = self._pool.map if len(self._blocks) > 1 else _at_once
+        return go_through(partial(self._timed, getattr(Block, name)), range(len(self._blocks)), *own, *common)
 
     def _timed(self, method: Callable[..., Any], k: int, *arguments: Any) -> Any:
         wall, cpu = perf_counter(), thread_time()

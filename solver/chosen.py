@@ -20,7 +20,7 @@ from solver.questions import summed
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Coordinates:
     """Coordinates of a quadratic: their positions, rising; β, the diagonal of the Hessian and the penalty there."""
 
     position: Int64
@@ -28,10 +28,10 @@ class Chosen:
     h: Float64
     terms: Terms
 
-    def part(self, first: int, last: int) -> Chosen:
+    def part(self, first: int, last: int) -> Coordinates:
         """For a block: those of its features, counted within it."""
         lo, hi = np.searchsorted(self.position, (first, last)).tolist()
-        return Chosen(self.position[lo:hi] - first, self.beta[lo:hi], self.h[lo:hi], self.terms.between(lo, hi))
+        return Coordinates(self.position[lo:hi] - first, self.beta[lo:hi], self.h[lo:hi], self.terms.between(lo, hi))
 
 
 class Run(NamedTuple):

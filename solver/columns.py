@@ -11,17 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
+from solver.compiling import one_process
 from solver.kernels import columns as kernels
 from solver.kernels.columns import BITS, DENSE, ONES, VALUED
 from solver.layout import WORD
 
-__all__ = ["BITS", "DENSE", "ONES", "VALUED", "ColumnArrays", "ColumnLists", "Columns", "read_only"]
+__all__ = [
+    "BITS",
+    "DENSE",
+    "ONES",
+    "VALUED",
+    "ColumnArrays",
+    "ColumnLists",
+    "Columns",
+    "add_product",
+    "compile_for",
+    "read_only",
+    "slopes",
+    "sums",
+]
 
 # Share of nonzeros from which a column is kept dense. An entry of the matrix costs about a quarter of the time of
 # one in a list (benchmarks/bench_kernel.py); from one half on it takes no more memory than position and value.
@@ -119,7 +134,7 @@ class Columns:
         """The arrays that hold what is in the columns."""
         return self.indices, self.data, self.dense, self.bits
 
-    @property
+    @cached_property
     def arrays(self) -> ColumnArrays:
         """What the kernels take."""
         arrays: ColumnArrays = read_only(self.kind, self.lo, self.hi, self.at, *self.lists)
@@ -134,18 +149,30 @@ class Columns:
 
     def slopes(self, r: Float64, out: Float64) -> None:
         """out = Xᵀr."""
-        kernels.slopes(np.arange(self.count), *self.arrays, r, out)
+        slopes(np.arange(self.count), self.arrays, r, out)
+
+    def slopes_of(self, chosen: Int64, r: Float64, out: Float64) -> None:
+        """out = Xᵀr of these columns."""
+        slopes(chosen, self.arrays, r, out)
+
+    def sums_of(self, chosen: Int64, r: Float64, w: Float64, g: Float64, h: Float64) -> None:
+        """g = Xᵀr and h = Σ w x² of these columns."""
+        sums(chosen, self.arrays, r, w, g, h)
 
     def curvature(self, chosen: Int64, w: Float64) -> Float64:
         """Σ w x² of these columns."""
         out = np.empty(chosen.size)
-        kernels.sums(chosen, *self.arrays, w, w, np.empty(chosen.size), out)
+        sums(chosen, self.arrays, w, w, np.empty(chosen.size), out)
         return out
 
     def add_product(self, beta: Float64, out: Float64) -> None:
         """out += Xβ."""
         chosen = np.flatnonzero(beta)
-        kernels.product(chosen, *self.arrays, beta[chosen], out)
+        add_product(chosen, self.arrays, beta[chosen], out)
+
+    def add_product_of(self, chosen: Int64, d: Float64, out: Float64) -> None:
+        """out += Xd over these columns."""
+        add_product(chosen, self.arrays, d, out)
 
     def part(self, first: int, last: int) -> Columns:
         """The columns first to last, viewed."""
@@ -253,3 +280,51 @@ def _no_rows(n: int) -> Float32:
 
 def _no_bits(n: int) -> UInt64:
     return np.empty((0, -(-n // WORD)), np.uint64)
+
+
+# --- passes over chosen columns: a kernel for each kind that the arrays hold ----------------------------------------
+
+
+def sums(chosen: Int64, arrays: ColumnArrays, r: Float64, w: Float64, g: Float64, h: Float64) -> None:
+    """g = Xᵀr and h = Σ w x² of these columns."""
+    kind, lo, hi, at, indices, data, dense, bits = arrays
+    if indices.size:
+        kernels.listed_sums(chosen, kind, lo, hi, at, indices, data, r, w, g, h)
+    else:
+        g[:], h[:] = 0.0, 0.0  # lists that are there are empty
+    if len(dense):
+        kernels.dense_sums(chosen, kind, at, dense, r, w, g, h)
+    if len(bits):
+        kernels.bits_sums(chosen, kind, at, bits, r, w, g, h)
+
+
+def slopes(chosen: Int64, arrays: ColumnArrays, r: Float64, g: Float64) -> None:
+    """g = Xᵀr of these columns."""
+    kind, lo, hi, at, indices, data, dense, bits = arrays
+    if indices.size:
+        kernels.listed_slopes(chosen, kind, lo, hi, at, indices, data, r, g)
+    else:
+        g[:] = 0.0  # lists that are there are empty
+    if len(dense):
+        kernels.dense_slopes(chosen, kind, at, dense, r, g)
+    if len(bits):
+        kernels.bits_sums(chosen, kind, at, bits, r, None, g, None)
+
+
+def add_product(chosen: Int64, arrays: ColumnArrays, d: Float64, out: Float64) -> None:
+    """out += Xd over these columns."""
+    kind, lo, hi, at, indices, data, dense, bits = arrays
+    if indices.size:
+        kernels.add_listed(chosen, kind, lo, hi, at, indices, data, d, out)
+    if len(dense):
+        kernels.add_dense(chosen, kind, at, dense, d, out)
+    if len(bits):
+        kernels.add_bits(chosen, kind, at, bits, d, out)
+
+
+def compile_for(columns: Columns) -> None:
+    """Compile what a sweep over such columns needs, or load it: no other process compiles the same meanwhile."""
+    none, nothing = np.empty(0, np.int64), np.empty(0)
+    with one_process(kernels.listed_slopes):
+        slopes(none, columns.arrays, nothing, nothing)
+        sums(none, columns.arrays, nothing, nothing, nothing, nothing)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from solver.arrays import Coefficients, Float64
-from solver.start import NullModel
+
+if TYPE_CHECKING:
+    from solver.start import NullModel
 
 
 def lambda_grid(largest: float, length: int = 20, ratio: float = 0.5, extra: Iterable[float] = ()) -> list[float]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Literal, TypeAlias
 
 from solver.arrays import Coefficients
+from solver.compiling import working_seconds
 
 Stop: TypeAlias = Literal["zero", "tolerance", "limit", "no step", "gap", "passes"]
 
@@ -74,23 +74,23 @@ class Log:
 
     def __init__(self, lambda_index: int, lam: float, on_round: OnRound | None) -> None:
         self._index, self._lam, self._on_round = lambda_index, lam, on_round
-        self._began = perf_counter()
+        self._began = working_seconds()
         self._search_total = 0.0
         self.rounds = 0
 
     def begin(self, objective: float, lam: float | None = None) -> None:
         """A round begins; lam: where it is at another λ, on the way."""
         self.before, self._at = objective, self._lam if lam is None else lam
-        self._round_began = perf_counter()
+        self._round_began = working_seconds()
         self._search = 0.0
 
     @contextmanager
     def searching(self) -> Iterator[None]:
         """The driver's own part of a round: the line search, or the search that it is widened to."""
-        began = perf_counter()
+        began = working_seconds()
         yield
-        self._search += perf_counter() - began
-        self._search_total += perf_counter() - began
+        self._search += working_seconds() - began
+        self._search_total += working_seconds() - began
 
     def end(self, objective: float, nonzeros: int, *, alpha: float = 1.0, gap: float | None = None) -> None:
         self.rounds += 1
@@ -106,7 +106,7 @@ class Log:
                 relative_decrease=decrease,
                 alpha=alpha,
                 nonzeros=nonzeros,
-                seconds=perf_counter() - self._round_began,
+                seconds=working_seconds() - self._round_began,
                 line_search_seconds=self._search,
                 gap=gap,
             )
@@ -121,7 +121,7 @@ class Log:
             gap=gap,
             rounds=self.rounds,
             stop=stop,
-            seconds=perf_counter() - self._began,
+            seconds=working_seconds() - self._began,
             line_search_seconds=self._search_total,
             intercept=intercept,
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 
 from solver.arrays import Coefficients, Float64
 from solver.blocks import Blocks
+from solver.compiling import working_seconds
 from solver.free import MOST, FreeCoordinates
 from solver.options import ProblemOptions
 from solver.penalty import Penalty
@@ -81,9 +81,11 @@ class NullModel:
 
     def solution(self, problem: Problem, lam: float, lambda_index: int) -> Solution:
         """At λ ≥ λmax."""
-        began = perf_counter()
+        began = working_seconds()
         beta, intercept = split_intercept(problem, self.beta)
-        return Solution(lambda_index, lam, beta, self.objective, 0.0, 0, "zero", perf_counter() - began, 0.0, intercept)
+        return Solution(
+            lambda_index, lam, beta, self.objective, 0.0, 0, "zero", working_seconds() - began, 0.0, intercept
+        )
 
 
 def null_model(blocks: Blocks, problem: Problem) -> NullModel:

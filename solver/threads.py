@@ -11,6 +11,8 @@ from functools import cache
 from itertools import pairwise
 from typing import TypeVar
 
+from threadpoolctl import ThreadpoolController
+
 K = TypeVar("K")
 T = TypeVar("T")
 STRIP = 1 << 18  # examples: a pass over them takes long beside handing them to a thread
@@ -70,6 +72,12 @@ def strips(n: int) -> list[int]:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="search")
+
+
+@cache
+def blas() -> ThreadpoolController:
+    """The threads of BLAS, to be limited. Found once: that takes longer than a small fit."""
+    return ThreadpoolController()
 
 
 def one_ahead(read: Callable[[Iterator[K]], Generator[T, None, None]], asked: Iterable[K]) -> Iterator[T]:

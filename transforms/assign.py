@@ -16,7 +16,8 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numba import njit
+
+from transforms.compiled import kernel, step
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NEIGHBOUR_BITS = 4  # `neighbours` keeps 2^4 ids together
@@ -28,7 +29,7 @@ def bucket_count(partitions: int) -> int:
     return min(1 << 16, max(512, 1 << (64 * partitions - 1).bit_length()))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@step
 def bucket_of(feature, spread, bits):  # type: ignore[no-untyped-def]
     """The bucket of a feature id, of 2^bits."""
     word = np.uint64(feature) if spread else np.uint64(feature) >> np.uint64(_NEIGHBOUR_BITS)
@@ -36,7 +37,7 @@ def bucket_of(feature, spread, bits):  # type: ignore[no-untyped-def]
 
 
 # In this file, as numba's cache of a function notices a change of its own file only.
-@njit(nogil=True, cache=True)
+@kernel
 def order_by_bucket(found, order, counts, spread, bits, features, ordered, directory_features, directory_nnz):  # type: ignore[no-untyped-def]
     """Put the features that occur into the order (bucket, id); counts becomes where each one's nonzeros start.
 
@@ -64,7 +65,7 @@ def order_by_bucket(found, order, counts, spread, bits, features, ordered, direc
             next_nnz[bucket] += count
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _buckets(features, spread, bits):  # type: ignore[no-untyped-def]
     result = np.empty(features.size, np.int64)
     for k in range(features.size):

@@ -19,7 +19,7 @@ from distributed.system import MEMORY_LIMIT
 from transforms.assign import assign_buckets
 from transforms.dataset import Dataset, open_dataset
 from transforms.dataset_record import BadLines, DatasetRecord
-from transforms.embedded import PAGES, nothing_kept
+from transforms.embedded import nothing_kept, pageless
 from transforms.errors import BadLine, ClusterLost, UserError
 from transforms.examples import BAD_LINES_NAMED, BadSpotFound, located
 from transforms.fragments import Fragment
@@ -153,7 +153,7 @@ def client_or_embedded(client: Client | None) -> Iterator[Client]:
         try:
             client = Client.current()
         except ValueError:
-            with nothing_kept(), Client(processes=False, memory_limit=0, **PAGES) as embedded:
+            with nothing_kept(), Client(processes=False, memory_limit=0, **pageless(processes=False)) as embedded:
                 yield embedded
             return
     with attended(client):

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.dataset_record import DATASET_JSON, DatasetRecord, read_dataset_record
+from transforms.dataset_record import DatasetRecord, read_dataset_record
 from transforms.errors import DatasetError
+from transforms.folders import why_no_dataset
 from transforms.labels import LABELS_PARQUET, Labels, checked_labels
 from transforms.pages import Lists, PageReader
 from transforms.parts import Csc, PartInfo, hash_ids, part_schema
@@ -321,16 +322,4 @@ def open_dataset(url: str, storage_options: dict[str, Any] | None = None) -> Dat
     try:
         return Dataset(url, options, read_dataset_record(fs, path))
     except (FileNotFoundError, NotADirectoryError):
-        raise DatasetError(f"not a data set: {_why_not(fs, path)}", display(fs, path)) from None
-
-
-def _why_not(fs: Any, path: str) -> str:
-    if not fs.exists(path):
-        return "no such folder. Make one of LIBSVM text with convert-libsvm TEXT FOLDER"
-    if fs.isfile(path):
-        return "it is a file. Convert it with convert-libsvm first"
-    if fs.exists(f"{path}/_temporary"):
-        return "a conversion did not finish here. Continue it with convert-libsvm --resume"
-    if fs.exists(f"{path}/run.json"):
-        return "it is a run. Pass the data set that it was fitted to, or another"
-    return f"there is no {DATASET_JSON} in it. Make one of LIBSVM text with convert-libsvm TEXT FOLDER"
+        raise DatasetError(f"not a data set: {why_no_dataset(fs, path)}", display(fs, path)) from None

@@ -116,3 +116,16 @@ def refuse_pipes(path: str) -> None:
 
 def _warn(path: str, what: str) -> None:
     warnings.warn(f"{path}: passed over: {what}", stacklevel=2)
+
+
+def why_no_dataset(fs: Any, path: str) -> str:
+    """What a folder without dataset.json is instead, and what to do."""
+    if not fs.exists(path):
+        return "no such folder. Make one of LIBSVM text with convert-libsvm TEXT FOLDER"
+    if fs.isfile(path):
+        return "it is a file. Convert it with convert-libsvm first"
+    if fs.exists(f"{path}/_temporary"):
+        return "a conversion did not finish here. Continue it with convert-libsvm --resume"
+    if fs.exists(f"{path}/run.json"):
+        return "it is a run. Pass the data set that it was fitted to, or another"
+    return "there is no dataset.json in it. Make one of LIBSVM text with convert-libsvm TEXT FOLDER"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from transforms.assign import order_by_bucket
+from transforms.compiled import kernel
 from transforms.errors import UserError
 from transforms.parser import BadSpot, Parsed, are_labels
 from transforms.schema import Check, listed, parse, record, text, whole
@@ -40,7 +40,7 @@ _SPOTS = listed(record(_SPOT))
 DIRECTORY = np.dtype([("features", "<u4"), ("nnz", "<u4")])
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _compact(ids, table, slots, found):  # type: ignore[no-untyped-def]
     """np.unique(ids, return_inverse=True) by open addressing, unsorted: ids becomes the inverse, in place."""
     mask = np.uint64(table.size - 1)
@@ -57,14 +57,14 @@ def _compact(ids, table, slots, found):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _count(local, counts):  # type: ignore[no-untyped-def]
     """counts = np.bincount(local)"""
     for k in range(local.size):
         counts[local[k]] += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def transpose(indptr, local, values, place, examples, out):  # type: ignore[no-untyped-def]
     """CSR to CSC, or back: each nonzero goes to place[its feature], which moves on. An empty `out` takes no values."""
     valued = out.size > 0

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numba import njit
 
+from transforms.compiled import kernel, step
 from transforms.errors import UserError
 from transforms.parser import Parsed
 
@@ -20,7 +20,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-@njit(nogil=True, inline="always")
+@step
 def _mix(word):  # type: ignore[no-untyped-def]
     """The finaliser of SplitMix64: every bit of the result depends on every bit of the word."""
     word = (word ^ (word >> np.uint64(30))) * _MIX_1
@@ -28,7 +28,7 @@ def _mix(word):  # type: ignore[no-untyped-def]
     return word ^ (word >> np.uint64(31))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def hash_examples(labels, indptr, ids, values, out):  # type: ignore[no-untyped-def]
     """out[i] = mix(label_i + sum of mix(mix(id) + value) over the pairs of row i), numbers by their bits."""
     for row in range(labels.size):

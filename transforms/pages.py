@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numba import njit
 
+from transforms.compiled import kernel, part, step
 from transforms.schema import Mismatch
 from transforms.validation import refuse_malformed_lists, refuse_malformed_values
 
@@ -231,7 +231,7 @@ def _read_varint(content: bytes, at: int) -> tuple[int, int]:
     return value | content[at] << shift, at + 1
 
 
-@njit(nogil=True, cache=True)
+@part
 def _varint(raw, at, stop):  # type: ignore[no-untyped-def]
     """A number of 7 bits a byte, and where it ends; beyond `stop` if it is broken."""
     value, shift = np.uint64(0), np.uint64(0)
@@ -245,12 +245,12 @@ def _varint(raw, at, stop):  # type: ignore[no-untyped-def]
     return value, stop + 1
 
 
-@njit(nogil=True, cache=True)
+@part
 def _zigzag(value):  # type: ignore[no-untyped-def]
     return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _unpack_deltas(raw, words, at, stop, out):  # type: ignore[no-untyped-def]
     """out = the integers of a DELTA_BINARY_PACKED page, raw[at:stop]; False if it holds no such."""
     block, at = _varint(raw, at, stop)
@@ -268,8 +268,8 @@ def _unpack_deltas(raw, words, at, stop, out):  # type: ignore[no-untyped-def]
         if at > stop:
             return False
         base = _zigzag(least)
-        for part in range(4):
-            width, count = np.int64(raw[widths + part]), min(32, out.size - done)
+        for quarter in range(4):
+            width, count = np.int64(raw[widths + quarter]), min(32, out.size - done)
             if count > 0 and (width > 32 or at + 4 * width > stop):
                 return False
             last = _add_deltas(words, at, width, base, last, out, done, count)
@@ -277,7 +277,7 @@ def _unpack_deltas(raw, words, at, stop, out):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(nogil=True, cache=True, inline="always")
+@step
 def _add_deltas(words, at, width, base, last, out, first, count):  # type: ignore[no-untyped-def]
     """out[first : first + count] = last + cumsum(base + d), d being numbers of `width` bits from byte `at` on.
 

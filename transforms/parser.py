@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from transforms.compiled import kernel, part, step
 
 MAX_ID = 2**62
 LARGEST_LABEL = float(np.finfo(np.float32).max)  # as of values: squares and sums of them stay finite
@@ -82,7 +84,7 @@ def _trailing_zeros(typingctx: Any, word: Any) -> Any:
     return types.int64(types.uint64), codegen
 
 
-@njit(nogil=True, inline="always")
+@step
 def _digit_run(at):  # type: ignore[no-untyped-def]
     """Number of digits (0 to 8) at address `at`, and their value: int(text[:count])."""
     word = _load_8_bytes(at)
@@ -96,7 +98,7 @@ def _digit_run(at):  # type: ignore[no-untyped-def]
     return count, value & np.uint64(0xFFFFFFFF)
 
 
-@njit(nogil=True, inline="always")
+@step
 def _digits(at):  # type: ignore[no-untyped-def]
     """All digits at `at`: their count, and their value when there are at most 19 (it wraps beyond)."""
     count, value = _digit_run(at)
@@ -108,13 +110,13 @@ def _digits(at):  # type: ignore[no-untyped-def]
     return total, value
 
 
-@njit(nogil=True, inline="always")
+@step
 def _is_end(byte):  # type: ignore[no-untyped-def]
     """Does a token end here: blank, tab, CR, vertical tab, form feed, newline, or a comment's #."""
     return byte == 32 or (9 <= byte <= 13) or byte == 35
 
 
-@njit(nogil=True)
+@part
 def _number(at):  # type: ignore[no-untyped-def]
     """Read [+-]digits[.digits][e[+-]digits]: (address after it, value, UNSURE or FLOAT32 or EXACT, status)."""
     byte = _load_byte(at)
@@ -156,7 +158,7 @@ def _number(at):  # type: ignore[no-untyped-def]
     return at, -value if negative else value, trust, code
 
 
-@njit(nogil=True)
+@part
 def _leading_digits(at):  # type: ignore[no-untyped-def]
     """Of a number with more than 19 digits: the first 19 that count, and the power of ten they are worth."""
     mantissa, kept, exponent, after_point = np.uint64(0), np.int64(0), np.int64(0), False
@@ -176,7 +178,7 @@ def _leading_digits(at):  # type: ignore[no-untyped-def]
         at += 1
 
 
-@njit(nogil=True, inline="always")
+@step
 def _scale(mantissa, exponent):  # type: ignore[no-untyped-def]
     """mantissa * 10^exponent, how far it can be trusted, and the status.
 
@@ -208,7 +210,7 @@ def _scale(mantissa, exponent):  # type: ignore[no-untyped-def]
     return value, FLOAT32 if same else UNSURE, OK
 
 
-@njit(nogil=True, inline="always")
+@step
 def _skip_blanks(at):  # type: ignore[no-untyped-def]
     byte = _load_byte(at)
     while byte == 32 or byte == 9 or (11 <= byte <= 13):
@@ -217,7 +219,7 @@ def _skip_blanks(at):  # type: ignore[no-untyped-def]
     return at, byte
 
 
-@njit(nogil=True)
+@part
 def _skip_line(at):  # type: ignore[no-untyped-def]
     """The address of the newline, and of the first NUL byte before it (0: none)."""
     nul = np.int64(0)
@@ -230,24 +232,48 @@ def _skip_line(at):  # type: ignore[no-untyped-def]
     return at, nul
 
 
-@njit(nogil=True)
+@part
 def _is_qid(at):  # type: ignore[no-untyped-def]
     return _load_8_bytes(at) & np.uint64(0xFFFFFFFF) == np.uint64(0x3A646971)  # "qid:" as a little-endian word
 
 
-@njit(nogil=True)
-def _has_duplicate(ids):  # type: ignore[no-untyped-def]
-    ordered = np.sort(ids)
-    return (ordered[1:] == ordered[:-1]).any()
+@part
+def _sift_down(heap, at, size):  # type: ignore[no-untyped-def]
+    """Let heap[at] sink to its place among heap[:size], the largest first."""
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and heap[child] < heap[child + 1]:
+            child += 1
+        if heap[at] >= heap[child]:
+            return
+        heap[at], heap[child] = heap[child], heap[at]
+        at = child
 
 
-@njit(nogil=True)
+@part
+def _has_duplicate(ids, first, last):  # type: ignore[no-untyped-def]
+    """np.unique(ids[first:last]).size < last - first, by a heap sort: np.sort would take a second to compile."""
+    size = last - first
+    heap = np.empty(size, np.int64)
+    for k in range(size):
+        heap[k] = ids[first + k]
+    for k in range(size // 2 - 1, -1, -1):
+        _sift_down(heap, k, size)
+    for end in range(size - 1, 0, -1):
+        heap[0], heap[end] = heap[end], heap[0]
+        _sift_down(heap, np.int64(0), end)
+        if end + 1 < size and heap[end] == heap[end + 1]:
+            return True
+    return size > 1 and heap[0] == heap[1]
+
+
+@part
 def _note(unsure, count, what, start, end):  # type: ignore[no-untyped-def]
     unsure[count, 0], unsure[count, 1], unsure[count, 2] = what, start, end
     return count + 1
 
 
-@njit(nogil=True)
+@part
 def _parse_label(at, base, row, unsure, n_unsure):  # type: ignore[no-untyped-def]
     """label or label:weight: (address after it, label, weight or NaN, n_unsure, status)."""
     token = at
@@ -269,7 +295,7 @@ def _parse_label(at, base, row, unsure, n_unsure):  # type: ignore[no-untyped-de
     return at, label, weight, n_unsure, OK
 
 
-@njit(nogil=True)
+@part
 def _parse_features(at, base, first_id, ids, values, nnz, unsure, n_unsure):  # type: ignore[no-untyped-def]
     """The id:value pairs of one line: (address where they end, nnz, n_unsure, all ones, status)."""
     row_start, previous = nnz, np.int64(-1)
@@ -313,12 +339,12 @@ def _parse_features(at, base, first_id, ids, values, nnz, unsure, n_unsure):  # 
             values[nnz] = np.float32(number)
             all_ones = all_ones and trust != UNSURE and values[nnz] == 1.0
         nnz += 1
-    if not ascending and _has_duplicate(ids[row_start:nnz]):
+    if not ascending and _has_duplicate(ids, row_start, nnz):
         return at, nnz, n_unsure, False, DUPLICATE
     return at, nnz, n_unsure, all_ones, OK
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def parse_lines(text, stop, first_id, labels, weights, indptr, ids, values, unsure, bad):  # type: ignore[no-untyped-def]
     """Parse text[:stop], whole lines, into the arrays given; a newline and PADDING bytes must follow.
 
@@ -367,7 +393,7 @@ def parse_lines(text, stop, first_id, labels, weights, indptr, ids, values, unsu
     return rows, nnz, lines, n_unsure, n_bad, all_ones
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def drop_zeros(indptr, ids, values):  # type: ignore[no-untyped-def]
     """Close the gaps that explicit zeros leave, in place; returns the nonzeros left."""
     kept = start = np.int64(0)

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numba import njit
 
+from transforms.compiled import kernel
 from transforms.fragments import Run
 from transforms.schema import SHA256, flag, number, optional, record, text, whole
 from transforms.sorting import argsort
@@ -84,7 +84,7 @@ class Csc:
     data: np.ndarray | None  # float32
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_bounds(owner, counts, examples, values, labels, weights, offset, sums):  # type: ignore[no-untyped-def]
     """For a run's features f: sums[f] += (Σ s|x| over y·x > 0, Σ s|x| over y·x < 0, nonzeros, -)."""
     at = np.int64(0)
@@ -106,7 +106,7 @@ def _add_bounds(owner, counts, examples, values, labels, weights, offset, sums):
         feature[2] += counts[segment]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add_squares(owner, counts, examples, values, weights, offset, sums):  # type: ignore[no-untyped-def]
     """For a run's features f: sums[f] += (Σ s x², -, nonzeros, -)."""
     at = np.int64(0)
@@ -124,7 +124,7 @@ def _add_squares(owner, counts, examples, values, weights, offset, sums):  # typ
         feature[2] += counts[segment]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _place(owner, counts, examples, values, offset, place, indices, data):  # type: ignore[no-untyped-def]
     """Append a run's segments to their features; a run without values adds ones."""
     at = np.int64(0)
@@ -138,7 +138,7 @@ def _place(owner, counts, examples, values, offset, place, indices, data):  # ty
         place[owner[segment]] = to + counts[segment]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _number_distinct(values, order, distinct, inverse):  # type: ignore[no-untyped-def]
     """distinct, inverse = np.unique(values, return_inverse=True), given the order that sorts values."""
     count = 0
@@ -151,7 +151,7 @@ def _number_distinct(values, order, distinct, inverse):  # type: ignore[no-untyp
     return count
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _number_by_table(values, table, distinct, inverse, rising):  # type: ignore[no-untyped-def]
     """Number values as they first occur, for values that index a table of zeros; distinct[rising] is sorted."""
     count = 0

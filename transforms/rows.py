@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-from numba import njit
 
+from transforms.compiled import kernel
 from transforms.dataset import Partition
 from transforms.fragments import transpose
 
@@ -55,7 +55,7 @@ def join_by_example(pieces: Sequence[RowPiece]) -> RowPiece:
     return RowPiece(indptr, features, values)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _append(indptr, features, values, place, out_features, out_values):  # type: ignore[no-untyped-def]
     """Append each row's nonzeros at place[row], which moves on; where others have values, ones stand for none."""
     for row in range(indptr.size - 1):

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from transforms.compiled import kernel
+
+FEW = 1 << 12  # keys that numpy sorts in half a millisecond: the kernel takes longer to load, and far longer to compile
 
 
-@njit(nogil=True, cache=True)
-def argsort(keys):  # type: ignore[no-untyped-def]
-    """np.argsort(keys, kind="stable") of uint64 keys: a radix sort that passes over digits all keys share."""
+def argsort(keys: np.ndarray) -> np.ndarray:
+    """np.argsort(keys, kind="stable") of uint64 keys."""
+    order: np.ndarray = np.argsort(keys, kind="stable") if keys.size <= FEW else radix_argsort(keys)
+    return order
+
+
+@kernel
+def radix_argsort(keys):  # type: ignore[no-untyped-def]
+    """The same by a radix sort that passes over digits all keys share."""
     order, next_order = np.arange(keys.size), np.empty(keys.size, np.int64)
     keys, next_keys = keys.copy(), np.empty_like(keys)  # moved along, as looking them up would miss the cache
     differ = np.uint64(0)

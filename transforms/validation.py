@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from transforms.compiled import kernel
 from transforms.parts import Csc
 from transforms.schema import Mismatch
 
@@ -27,7 +27,7 @@ _FAULTS = {
 }
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _first_fault(features, counts, bounds, indptr, indices, data, n, bound, feature):  # type: ignore[no-untyped-def]
     """The first thing that is wrong, 0 if nothing is. `bound` and `feature` are those of the row before the first."""
     for j in range(features.size):
@@ -46,7 +46,7 @@ def _first_fault(features, counts, bounds, indptr, indices, data, n, bound, feat
     return _first_fault_of_lists(indptr, indices, data, n)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _first_fault_of_lists(indptr, indices, data, n):  # type: ignore[no-untyped-def]
     """The first thing that is wrong with positions or values, whose lists do not lie outside their arrays."""
     for j in range(indptr.size - 1):
@@ -63,7 +63,7 @@ def _first_fault_of_lists(indptr, indices, data, n):  # type: ignore[no-untyped-
     return 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _are_sound(values):  # type: ignore[no-untyped-def]
     sound = True
     for k in range(values.size):

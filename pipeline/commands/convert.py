@@ -159,18 +159,21 @@ def _convert(
         check_places(inputs, output, StorageOptions(storage_options or {}), **flags)  # before a cluster is started
         from pipeline.cluster import open_client
         from pipeline.display import amount, open_display
+        from solver.compiling import COMPILING, working_seconds
 
         client = stack.enter_context(open_client(cluster))
-        begun = time.monotonic()
+        to_start = time.monotonic() - started
+        begun, compiled = working_seconds(), COMPILING.seconds
         with open_display(quiet=quiet, log_json=log_json) as display:
             display.stage("convert")
             dataset = convert_libsvm(
                 inputs, output, storage_options=storage_options, client=client, progress=display, **options
             )
-        now = time.monotonic()
+        took, compiled = working_seconds() - begun, COMPILING.seconds - compiled
     if not quiet:
         size = sum(one["size"] for one in dataset.record.inputs)
-        seconds = f"{now - begun:.1f} s, {amount(size / (now - begun), 'B')}/s (and {begun - started:.1f} s to start)"
+        once = f", {compiled:.1f} s to compile kernels, once" if compiled else ""
+        seconds = f"{took:.1f} s, {amount(size / took, 'B')}/s (and {to_start:.1f} s to start{once})"
         print_table(_summary(dataset, [("Time", seconds)]))
     return 0
 

@@ -98,7 +98,7 @@ def attach_command(
 
 def _print_result(command: str, folder: RunFolder, output: str) -> None:
     """What the command that submitted the run prints at its end."""
-    from pipeline.commands.fit import print_path
+    from pipeline.commands.fit_work import print_path
     from pipeline.summary import summary_lines
 
     if command == "pipeline":

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transforms.errors import OutputExists, UserError
+from transforms.errors import DatasetError, OutputExists, UserError
 
 
 def refuse_missing_inputs(urls: Sequence[str], storage_options: dict[str, Any] | None) -> None:
@@ -35,7 +35,19 @@ def refuse_missing_run(url: str) -> None:
         raise UserError(f"{Path(url).absolute()}: not a run: {why}. Make one with dask-submit fit")
 
 
-def refuse_existing(path: str, inside: str, message: str) -> None:
+def refuse_missing_dataset(url: str, storage_options: dict[str, Any] | None) -> None:
+    """Raise if there is no data set in a local folder."""
+    if "://" in url or (Path(url) / "dataset.json").exists():
+        return
+    from transforms.folders import why_no_dataset
+    from transforms.storage import StorageOptions, display, open_storage
+
+    fs, path = open_storage(url, StorageOptions(storage_options or {}))
+    if not fs.exists(f"{path}/dataset.json"):
+        raise DatasetError(f"not a data set: {why_no_dataset(fs, path)}", display(fs, path))
+
+
+def refuse_existing(path: str, inside: str, message: str, remedy: str = "replace it with --overwrite") -> None:
     """Raise if a local output is there already. inside: the file that makes a folder what it is; "" of a file."""
     if "://" not in path and (Path(path) / inside if inside else Path(path)).is_file():
-        raise OutputExists(f"{Path(path).absolute()}: {message}: replace it with --overwrite")
+        raise OutputExists(f"{Path(path).absolute()}: {message}: {remedy}")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import click
 from click.core import ParameterSource
-from distributed import Client
-from rich.table import Table
 
-from pipeline.cluster import ClusterOptions, open_client
+from pipeline.cluster_options import ClusterOptions
+from pipeline.commands.early import refuse_existing, refuse_missing_dataset
 from pipeline.commands.options import options_from, options_from_all
 from pipeline.commands.shared import (
     Decorator,
@@ -20,23 +18,14 @@ from pipeline.commands.shared import (
     apply_options,
     cluster_options,
     common_options,
-    print_table,
-    printable,
     set_up_logging,
 )
-from pipeline.display import Display, open_display, relative_gap
-from pipeline.driver.launch import driver_options, run_on_cluster, runs_on_cluster, shared_location
-from pipeline.driver.record import RunFolder
-from pipeline.driver.task import Job
-from pipeline.driver.terminal import interrupts_told
-from pipeline.evaluation import evaluate_new
-from pipeline.factors import read_factors
-from pipeline.fit import DEFAULT, RESIDENCIES, PathOptions, fit_path
-from pipeline.run import Run, check_output, read_path
-from solver import ALGORITHMS, LOSSES, ProblemOptions
-from solver.options import options_of
-from transforms import Dataset, UserError, open_dataset
-from transforms.storage import StorageOptions
+from pipeline.driver.options import driver_options, runs_on_cluster
+from pipeline.fit_options import DEFAULT, RESIDENCIES, PathOptions
+from solver.algorithms import OPTIONS
+from solver.losses import LOSSES
+from solver.options import ProblemOptions, options_of
+from transforms.errors import UserError
 
 FIT_EXAMPLES = """
 \b
@@ -64,7 +53,7 @@ def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         *options_from(PathOptions, names={"length": "path-length", "ratio": "path-ratio", "extra": "extra-lambdas"}),
         click.option(
             "--algorithm",
-            type=click.Choice(list(ALGORITHMS)),
+            type=click.Choice(list(OPTIONS)),
             default=DEFAULT,
             show_default=True,
             help="The certified subspace search, d-GLMNET as published, or the online learner it was compared with.",
@@ -77,7 +66,7 @@ def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Lines of a feature id and what its penalty is multiplied by: 0 leaves a feature unpenalised, inf "
             "leaves it out. Features that are not named have 1.",
         ),
-        *options_from_all({name: algorithm.Options for name, algorithm in ALGORITHMS.items()}),
+        *options_from_all(OPTIONS),
         click.option("--blocks", type=click.IntRange(1), metavar="M", help="Feature blocks. [default: one a thread]"),
         click.option(
             "--residency",
@@ -113,13 +102,21 @@ def fit_arguments(
             "algorithm": algorithm,
             "options": _solver_options(algorithm, given),
             "problem": ProblemOptions(**problem),
-            "penalty_factors": read_factors(penalty_factors, storage_options) if penalty_factors else None,
+            "penalty_factors": _factors(penalty_factors, storage_options),
             "path": PathOptions(**path),
             "blocks": blocks,
             "residency": residency,
         }
     except ValueError as error:
         raise UserError(str(error)) from None
+
+
+def _factors(url: str | None, storage_options: dict[str, Any] | None) -> dict[int, float] | None:
+    if not url:
+        return None
+    from pipeline.factors import read_factors
+
+    return read_factors(url, storage_options)
 
 
 @click.command("fit", epilog=FIT_EXAMPLES)
@@ -161,25 +158,19 @@ def fit_command(
     arguments = fit_arguments(storage_options, **chosen) | {"resume": resume, "overwrite": overwrite}
     if resume and not _path_is_given():
         arguments["path"] = None
-    if runs_on_cluster(cluster.scheduler, driver, detach):
-        with interrupts_told(output, storage_options, "fit"):
-            finished = _fit_on_cluster(
-                dataset, output, cluster, storage_options, arguments, detach=detach, quiet=quiet, log_json=log_json
-            )
-        if finished and not quiet:
-            print_path(RunFolder.of(output, storage_options), output)
-        return 0
-    opened = open_dataset(dataset, storage_options)
-    check_output(output, StorageOptions(storage_options or {}), resume=resume, overwrite=overwrite)
-    started = time.monotonic()
-    with (
-        interrupts_told(output, storage_options, "fit"),
-        open_client(cluster) as client,
-        open_display(quiet=quiet, log_json=log_json) as display,
-    ):
-        run = fit_job(client, display, opened, output, storage_options, **arguments)
-    if not quiet:
-        print_table(_summary(run.path, output, time.monotonic() - started))
+    on_cluster = runs_on_cluster(cluster.scheduler, driver, detach)
+    if not on_cluster:  # or else the folders may be the cluster's
+        refuse_missing_dataset(dataset, storage_options)
+        if not (resume or overwrite):
+            remedy = "continue it with --resume or replace it with --overwrite"
+            refuse_existing(output, "run.json", "a run is there already", remedy)
+    from pipeline.commands.fit_work import fit_here, fit_there  # here, as --help and refusals need not wait for them
+
+    if on_cluster:
+        how = {"detach": detach, "quiet": quiet, "log_json": log_json}
+        fit_there(dataset, output, cluster, storage_options, arguments, **how)
+    else:
+        fit_here(dataset, output, cluster, storage_options, arguments, quiet=quiet, log_json=log_json)
     return 0
 
 
@@ -190,77 +181,11 @@ def _path_is_given() -> bool:
     return any(source(name) is not ParameterSource.DEFAULT for name in names)
 
 
-def fit_job(
-    client: Client,
-    display: Display,
-    dataset: str | Dataset,
-    output: str,
-    storage_options: dict[str, Any] | None,
-    **arguments: Any,
-) -> Run:
-    """The work of the command, wherever its driver is."""
-    display.stage("fit")
-    run = fit_path(dataset, output, client=client, storage_options=storage_options, watcher=display, **arguments)
-    try:
-        evaluate_new(output, client=client, storage_options=storage_options, progress=display)
-    except UserError as error:
-        display.note(f"the new models are not judged ({error}): judge them with dask-submit evaluate")
-    return run
-
-
-def driver_job(arguments: dict[str, Any]) -> Job:
-    """The work of the command as that of a driver on the cluster: started again, it resumes."""
-    return Job("fit", fit_job, arguments, further={"resume": True, "overwrite": False})
-
-
-def _fit_on_cluster(
-    dataset: str,
-    output: str,
-    cluster: ClusterOptions,
-    storage_options: dict[str, Any] | None,
-    arguments: dict[str, Any],
-    **how: bool,
-) -> bool:
-    """Hand the work to the cluster. True when it finished."""
-    folder = RunFolder.of(output, storage_options)
-    flags = {name: arguments[name] for name in ("resume", "overwrite")}
-    where = {"dataset": shared_location(dataset, storage_options), "output": folder.url}
-    job = driver_job(where | {"storage_options": folder.storage} | arguments)
-    return run_on_cluster(job, folder, cluster, lambda: check_output(folder.url, folder.storage, **flags), **how)
-
-
-def print_path(folder: RunFolder, output: str) -> None:
-    """The table of a run whose driver was on the cluster."""
-    record = folder.read()
-    print_table(_summary(read_path(folder.url, folder.storage), output, record.seconds if record else 0.0))
-
-
 def _solver_options(algorithm: str, chosen: dict[str, Any]) -> Any:
     """The algorithm's options; one that it does not have is refused."""
-    kind = ALGORITHMS[algorithm].Options
+    kind = OPTIONS[algorithm]
     known = {field.name for field in options_of(kind)}
     for name in chosen:
         if name not in known:
             raise UserError(f"--{name.replace('_', '-')} does not go with --algorithm {algorithm}")
     return kind(**chosen)
-
-
-def _summary(path: Sequence[dict[str, Any]], output: str, seconds: float) -> Table:
-    """The path as a table, as the paper's Table 3 has it."""
-    rounds = sum(row["rounds"] for row in path)
-    title = f"{len(path)} models in {printable(output)}: {rounds} rounds, {seconds:.1f} s"
-    table = Table(title=title, title_justify="left")
-    for name in ("λ", "nonzeros", "objective", "rel. gap", "rounds", "seconds", "line search"):
-        table.add_column(name, justify="right")
-    for row in path:
-        share = row["line_search_seconds"] / row["seconds"] if row["seconds"] else 0.0
-        table.add_row(
-            f"{row['lambda']:.5g}",
-            f"{row['nonzeros']:,}",
-            f"{row['objective']:.8g}",
-            relative_gap(row["gap"], row["objective"]),
-            f"{row['rounds']}{'' if row['converged'] else ' (limit)'}",
-            f"{row['seconds']:.2f}",
-            f"{100 * share:.0f} %",
-        )
-    return table

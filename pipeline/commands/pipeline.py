@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cluster import ClusterOptions
+from pipeline.cluster_options import ClusterOptions
 from pipeline.commands.convert import convert_options
+from pipeline.commands.early import refuse_missing_inputs
 from pipeline.commands.fit import fit_arguments, fit_options
 from pipeline.commands.score import metric_option
 from pipeline.commands.shared import Location, cluster_options, common_options, set_up_logging
-from pipeline.display import open_display
-from pipeline.driver.launch import driver_options, run_on_cluster, runs_on_cluster, shared_location
-from pipeline.driver.record import RunFolder
-from pipeline.driver.task import Job
-from pipeline.driver.terminal import interrupts_told
-from pipeline.stages import DEFAULT_FRACTION, PipelineOptions, run_pipeline
-from pipeline.summary import summary_lines
-from transforms.streams import spooled
+from pipeline.driver.options import driver_options, runs_on_cluster
+from pipeline.fit_options import HELD_OUT
+
+if TYPE_CHECKING:
+    from pipeline.stages import PipelineOptions
 
 EXAMPLES = """
 \b
@@ -75,7 +73,7 @@ class SeveralValues(click.Command):
     type=click.FloatRange(0, 1, max_open=True),
     metavar="F",
     help="Hold this share of the examples out of training and choose the best model by them; 0: train on all, and "
-    f"choose by BIC. [default: {DEFAULT_FRACTION}]",
+    f"choose by BIC. [default: {HELD_OUT}]",
 )
 @click.option(
     "--choose-by-test",
@@ -123,6 +121,17 @@ def pipeline_command(
     """
     set_up_logging(log_level, quiet=quiet, log_json=log_json)
     convert = {name: chosen.pop(name) for name in CONVERT}
+    fit = fit_arguments(storage_options, **chosen)
+    on_cluster = runs_on_cluster(cluster.scheduler, driver, detach)
+    if not on_cluster:  # or else the files may be the cluster's
+        refuse_missing_inputs((*train, *test), storage_options)
+    # Here, as --help and refusals need not wait for them.
+    from pipeline.display import open_display
+    from pipeline.driver.terminal import interrupts_told
+    from pipeline.stages import PipelineOptions, run_pipeline
+    from pipeline.summary import summary_lines
+    from transforms.streams import spooled
+
     options = PipelineOptions(
         train,
         output,
@@ -130,12 +139,12 @@ def pipeline_command(
         validation_fraction,
         choose_by_test,
         convert,
-        fit_arguments(storage_options, **chosen),
+        fit,
         metric,
         feature_names,
         overwrite,
     )
-    if runs_on_cluster(cluster.scheduler, driver, detach):
+    if on_cluster:
         how = {"detach": detach, "quiet": quiet, "log_json": log_json}
         with interrupts_told(output, storage_options, "pipeline"), spooled((*train, *test), cluster.scheduler):
             finished = _run_on_cluster(options, storage_options, cluster, **how)
@@ -158,6 +167,11 @@ def _run_on_cluster(
     options: PipelineOptions, storage_options: dict[str, Any] | None, cluster: ClusterOptions, **how: Any
 ) -> bool:
     """Hand the work to the cluster, with locations that mean the same there. True when it finished."""
+    from pipeline.driver.launch import run_on_cluster, shared_location
+    from pipeline.driver.record import RunFolder
+    from pipeline.driver.task import Job
+    from pipeline.stages import run_pipeline
+
     folder = RunFolder.of(options.output, storage_options)
     names = options.feature_names
     there = replace(

@@ -17,7 +17,8 @@ import scipy.sparse as sp
 from distributed import Client
 
 from pipeline.estimators.fit_memory import Ask, Fitted
-from pipeline.fit import PathOptions, fit_path
+from pipeline.fit import fit_path
+from pipeline.fit_options import PathOptions
 from pipeline.metrics import NUMBER
 from pipeline.model import PathModel
 from pipeline.scoring import Scorer, Tally, client_for, find_sources

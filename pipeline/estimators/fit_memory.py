@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from dask.system import CPU_COUNT
-from threadpoolctl import threadpool_limits
 
 from pipeline.choice import Bic
 from pipeline.run import path_row
@@ -31,6 +30,7 @@ from solver import (
     with_intercept,
 )
 from solver.columns import DENSE_AT
+from solver.threads import blas
 from transforms import UserError
 from transforms.matrices import TOO_LARGE, to_float32
 
@@ -88,7 +88,7 @@ def fit_in_memory(X: Any, targets: np.ndarray, weights: np.ndarray | None, ask: 
 
 def _calm_blas(X: Any) -> Any:
     nnz = X.nnz if sp.issparse(X) else X.size
-    return threadpool_limits(1, user_api="blas") if nnz <= ONE_BLAS_THREAD else nullcontext()
+    return blas().limit(limits=1, user_api="blas") if nnz <= ONE_BLAS_THREAD else nullcontext()
 
 
 def _stacked(solutions: list[Solution], width: int) -> sp.csr_array:

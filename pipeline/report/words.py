@@ -176,7 +176,7 @@ def stage_seconds(data: RunData) -> dict[str, float]:
     stages = {name: float(value) for name, value in data.record.seconds.items() if value is not None}
     if "fit" not in stages:
         stages["fit"] = _fit_seconds(data)
-    order = ["convert", "fit", "evaluate"]
+    order = ["compile", "convert", "fit", "evaluate"]
     return {name: stages[name] for name in sorted(stages, key=lambda s: order.index(s) if s in order else 9)}
 
 

@@ -11,17 +11,20 @@ Whoever runs one goes through `solve_path` here and asks for nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from solver.algorithms import certified, paper, truncated_gradient
-from solver.blocks import Blocks
-from solver.path import OnPass, OnState, PathStart, falling
-from solver.problem import Problem
-from solver.records import OnRound, Solution
-from solver.rows import Rows
-from solver.start import NullModel, null_model
+from solver.options import DefaultOptions, SolverOptions, TruncatedGradientOptions
+from solver.registry import Registry
+
+if TYPE_CHECKING:
+    from solver.blocks import Blocks
+    from solver.path import OnPass, OnState, PathStart
+    from solver.problem import Problem
+    from solver.records import OnRound, Solution
+    from solver.rows import Rows
+    from solver.start import NullModel
 
 
 class Algorithm(Protocol):
@@ -35,7 +38,19 @@ class Algorithm(Protocol):
     solve_path: Callable[..., Iterator[Solution]]
 
 
-ALGORITHMS: dict[str, Algorithm] = {module.NAME: module for module in (certified, paper, truncated_gradient)}
+ALGORITHMS: Registry[Algorithm] = Registry(
+    {
+        "default": "solver.algorithms.certified",
+        "paper": "solver.algorithms.paper",
+        "truncated-gradient": "solver.algorithms.truncated_gradient",
+    }
+)
+# What each is run with. Apart from its module: a command knows its options before anything slow is loaded.
+OPTIONS: Mapping[str, type[Any]] = {
+    "default": DefaultOptions,
+    "paper": SolverOptions,
+    "truncated-gradient": TruncatedGradientOptions,
+}
 
 
 def find_algorithm(name: str) -> Algorithm:
@@ -70,6 +85,10 @@ def solve_path(
     coefficients. on_state: called after a solution has been taken, where an algorithm has a state.
     on_pass: called after each pass of an algorithm by example, which is given rows, and must be given the null model.
     """
+    from solver.path import PathStart, falling
+    from solver.rows import Rows
+    from solver.start import null_model
+
     if list(lambdas) != falling(lambdas):
         raise ValueError("lambdas must fall, each value once")
     algorithm, start = algorithm_of(options), start or PathStart()

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from time import perf_counter
 
 import numpy as np
 
 from solver.arrays import Coefficients
+from solver.compiling import working_seconds
 from solver.options import TruncatedGradientOptions
 from solver.path import OnPass, OnState, PathStart
 from solver.problem import Problem
@@ -57,12 +57,12 @@ def _solve(
     on_round: OnRound | None,
     on_pass: OnPass | None,
 ) -> Solution:
-    began, seconds = perf_counter(), 0.0
+    began, seconds = working_seconds(), 0.0
     beta, objective = np.zeros(rows.width), null.objective
     for number in range(1, options.passes + 1):
-        before, started = objective, perf_counter()
+        before, started = objective, working_seconds()
         beta = rows.learn(beta, schedules(rows, lam, number, options))
-        seconds = perf_counter() - started
+        seconds = working_seconds() - started
         coefficients = Coefficients.from_dense(beta)
         objective = rows.loss(beta) + lam * float(np.abs(coefficients.value).sum())
         if on_round is not None:
@@ -72,7 +72,7 @@ def _solve(
         if on_pass is not None:
             on_pass(index, number, coefficients)
     return Solution(
-        index, lam, coefficients, objective, math.nan, options.passes, "passes", perf_counter() - began, 0.0
+        index, lam, coefficients, objective, math.nan, options.passes, "passes", working_seconds() - began, 0.0
     )
 
 

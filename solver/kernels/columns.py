@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from solver.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
-from solver.kernels.compiled import exact, in_order, inlined, kernel
+from solver.kernels.compiled import exact, in_order_part, inlined, kernel, kernel_part
 
 VALUED, ONES, DENSE, BITS = 0, 1, 2, 3
 LARGEST = np.float32(np.finfo(np.float32).max)
@@ -35,7 +35,7 @@ def _times(data: Any, k: int, value: float) -> Any:
     return value if data is None else np.float64(data[k]) * value
 
 
-@in_order
+@in_order_part
 def listed_slope(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, r: Float64) -> float:
     # x @ r; the values are `shift` behind the positions
     a = b = c = d = 0.0
@@ -52,7 +52,7 @@ def listed_slope(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: 
     return (a + b) + (c + d)
 
 
-@kernel
+@kernel_part
 def dense_slope(dense: Float32, row: int, r: Float64) -> float:
     # dense[row] @ r
     g = 0.0
@@ -75,7 +75,7 @@ def sums_of_list(
     return g, h
 
 
-@in_order
+@in_order_part
 def _listed_sums(
     indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, r: Float64, w: Float64
 ) -> tuple[float, float]:
@@ -84,7 +84,7 @@ def _listed_sums(
     return g, h
 
 
-@kernel
+@kernel_part
 def _dense_sums(dense: Float32, row: int, r: Float64, w: Float64) -> tuple[float, float]:
     # x = dense[row]; x @ r, (w * x**2).sum()
     g = 0.0
@@ -96,7 +96,7 @@ def _dense_sums(dense: Float32, row: int, r: Float64, w: Float64) -> tuple[float
     return g, h
 
 
-@kernel
+@kernel_part
 def move_by_list(
     indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, d: float, r: Float64, w: Float64
 ) -> None:
@@ -106,20 +106,22 @@ def move_by_list(
         r[i] -= w[i] * (d if data is None else d * np.float64(data[k + shift]))
 
 
-@kernel
+@kernel_part
 def move_by_row(dense: Float32, row: int, d: float, r: Float64, w: Float64) -> None:
     # r -= w * dense[row] * d
     for i in range(r.size):
         r[i] -= w[i] * (d * np.float64(dense[row, i]))
 
 
-@kernel
-def bit_sums(bits: UInt64, row: int, r: Float64, w: Any, weighted: bool | None) -> tuple[float, float]:
-    # x = bits[row]; x @ r, or x @ (w * r) unless `weighted` is None; x @ w, or 0
+@kernel_part
+def bit_sums(
+    bits: UInt64, row: int, start: int, words: int, r: Float64, w: Any, weighted: bool | None
+) -> tuple[float, float]:
+    # x = bits[row], so many words from `start` on; x @ r, or x @ (w * r) unless `weighted` is None; x @ w, or 0
     g = 0.0
     h = 0.0
-    for k in range(bits.shape[1]):
-        word, first = bits[row, k], 64 * k
+    for k in range(words):
+        word, first = bits[row, start + k], 64 * k
         for t in range(min(64, r.size - first)):
             is_set = (word & (np.uint64(1) << np.uint64(t))) != 0
             v = r[first + t] if weighted is None else w[first + t] * r[first + t]
@@ -129,17 +131,17 @@ def bit_sums(bits: UInt64, row: int, r: Float64, w: Any, weighted: bool | None) 
     return g, h
 
 
-@kernel
-def move_by_bits(bits: UInt64, row: int, d: float, r: Float64, w: Float64 | None) -> None:
-    # r -= w * bits[row] * d
-    for k in range(bits.shape[1]):
-        word, first = bits[row, k], 64 * k
+@kernel_part
+def move_by_bits(bits: UInt64, row: int, start: int, words: int, d: float, r: Float64, w: Float64 | None) -> None:
+    # r -= w * bits[row] * d, of which so many words from `start` on
+    for k in range(words):
+        word, first = bits[row, start + k], 64 * k
         for t in range(min(64, r.size - first)):
             step = d if (word & (np.uint64(1) << np.uint64(t))) != 0 else 0.0
             r[first + t] -= step if w is None else w[first + t] * step
 
 
-@kernel
+@kernel_part
 def _add_list(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, d: float, out: Float64) -> None:
     # out += x * d
     for k in range(lo, hi):
@@ -149,7 +151,7 @@ def _add_list(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int
 # --- chosen columns, rows of a matrix four at a time --------------------------------------------------------
 
 
-@kernel
+@inlined
 def _four_dense(chosen: Int64, kind: UInt8, c: int) -> bool:
     # (kind[chosen[c : c + 4]] == DENSE).all(), four there
     dense = 0
@@ -158,7 +160,25 @@ def _four_dense(chosen: Int64, kind: UInt8, c: int) -> bool:
     return dense == 4
 
 
-@kernel
+@inlined
+def _store_sums(a: float, b: float, c: float, d: float, out: Float64) -> None:
+    # out[:] = (a, b, c, d), one by one: numba would compile the message of a mismatch as well, for half a second
+    out[0], out[1], out[2], out[3] = a, b, c, d
+
+
+@inlined
+def _store_products(ab: float, ac: float, ad: float, bc: float, bd: float, cd: float, out: Float64) -> None:
+    # out above its diagonal
+    out[0, 1], out[0, 2], out[0, 3], out[1, 2], out[1, 3], out[2, 3] = ab, ac, ad, bc, bd, cd
+
+
+@inlined
+def _take_four(rows: Int64, c: int, four: Int64) -> None:
+    # four[:] = rows[c : c + 4]
+    four[0], four[1], four[2], four[3] = rows[c], rows[c + 1], rows[c + 2], rows[c + 3]
+
+
+@kernel_part
 def four_sums(
     dense: Float32,
     rows: Int64,
@@ -195,17 +215,19 @@ def four_sums(
             bc += vb * xc
             bd += vb * xd
             cd += vc * xd
-    g[0], g[1], g[2], g[3] = ga, gb, gc, gd
+    _store_sums(ga, gb, gc, gd, g)
     if h is not None:
-        h[0], h[1], h[2], h[3] = ha, hb, hc, hd
+        _store_sums(ha, hb, hc, hd, h)
     if H is not None:
-        H[0, 1], H[0, 2], H[0, 3], H[1, 2], H[1, 3], H[2, 3] = ab, ac, ad, bc, bd, cd
+        _store_products(ab, ac, ad, bc, bd, cd, H)
 
 
-@kernel
+@kernel_part
 def four_bit_sums(
     bits: UInt64,
     rows: Int64,
+    start: int,
+    words: int,
     r: Float64,
     w: Any,
     g: Float64,
@@ -213,13 +235,14 @@ def four_bit_sums(
     H: Float64 | None,
     weighted: bool | None,
 ) -> None:
-    # as four_sums, X = bits[rows]
-    a, b, c, d = bits[rows[0]], bits[rows[1]], bits[rows[2]], bits[rows[3]]
+    # as four_sums, X = bits[rows], of which so many words from `start` on
+    a, b, c, d = rows[0], rows[1], rows[2], rows[3]
     ga = gb = gc = gd = 0.0
     ha = hb = hc = hd = 0.0
     ab = ac = ad = bc = bd = cd = 0.0
-    for k in range(bits.shape[1]):
-        xa, xb, xc, xd, first = a[k], b[k], c[k], d[k], 64 * k
+    for k in range(words):
+        at, first = start + k, 64 * k
+        xa, xb, xc, xd = bits[a, at], bits[b, at], bits[c, at], bits[d, at]
         for t in range(min(64, r.size - first)):
             bit = np.uint64(1) << np.uint64(t)
             v = r[first + t] if weighted is None else w[first + t] * r[first + t]
@@ -239,22 +262,23 @@ def four_bit_sums(
                 bc += w[first + t] if xb & xc & bit else 0.0
                 bd += w[first + t] if xb & xd & bit else 0.0
                 cd += w[first + t] if xc & xd & bit else 0.0
-    g[:] = (ga, gb, gc, gd)
+    _store_sums(ga, gb, gc, gd, g)
     if h is not None:
-        h[:] = (ha, hb, hc, hd)
+        _store_sums(ha, hb, hc, hd, h)
     if H is not None:
-        H[0, 1:] = (ab, ac, ad)
-        H[1, 2:] = (bc, bd)
-        H[2, 3] = cd
+        _store_products(ab, ac, ad, bc, bd, cd, H)
 
 
-@kernel
-def move_by_four_bits(bits: UInt64, rows: Int64, steps: Float64, r: Float64, w: Float64 | None) -> None:
-    # r -= w * (bits[rows].T @ steps)
-    a, b, c, d = bits[rows[0]], bits[rows[1]], bits[rows[2]], bits[rows[3]]
+@kernel_part
+def move_by_four_bits(
+    bits: UInt64, rows: Int64, start: int, words: int, steps: Float64, r: Float64, w: Float64 | None
+) -> None:
+    # r -= w * (bits[rows].T @ steps), of which so many words from `start` on
     p, q, u, v = steps[0], steps[1], steps[2], steps[3]
-    for k in range(bits.shape[1]):
-        xa, xb, xc, xd, first = a[k], b[k], c[k], d[k], 64 * k
+    a, b, c, d = rows[0], rows[1], rows[2], rows[3]
+    for k in range(words):
+        at, first = start + k, 64 * k
+        xa, xb, xc, xd = bits[a, at], bits[b, at], bits[c, at], bits[d, at]
         for t in range(min(64, r.size - first)):
             bit = np.uint64(1) << np.uint64(t)
             step = ((p if xa & bit else 0.0) + (q if xb & bit else 0.0)) + (
@@ -263,47 +287,13 @@ def move_by_four_bits(bits: UInt64, rows: Int64, steps: Float64, r: Float64, w: 
             r[first + t] -= step if w is None else w[first + t] * step
 
 
-@kernel
-def _bit_rows_sums(bits: UInt64, rows: Int64, r: Float64, w: Any, g: Float64, h: Any) -> None:
-    # g[:] = bits[rows] @ r; h[:] = bits[rows] @ w, unless it is None; a strip of examples for all rows before the next
-    g4, h4 = np.empty(4), np.empty(4)
-    g[:] = 0.0
-    if h is not None:
-        h[:] = 0.0
-    for k in range(0, bits.shape[1], STRIP_WORDS):
-        part, here = bits[:, k : k + STRIP_WORDS], slice(64 * k, 64 * (k + STRIP_WORDS))
-        c = 0
-        while c < rows.size:
-            width = 4 if c + 4 <= rows.size else 1
-            if h is not None:
-                if width == 4:
-                    four_bit_sums(part, rows[c : c + 4], r[here], w[here], g4, h4, None, None)
-                else:
-                    g4[0], h4[0] = bit_sums(part, rows[c], r[here], w[here], None)
-                h[c : c + width] += h4[:width]
-            elif width == 4:
-                four_bit_sums(part, rows[c : c + 4], r[here], None, g4, None, None, None)
-            else:
-                g4[0] = bit_sums(part, rows[c], r[here], None, None)[0]
-            g[c : c + width] += g4[:width]
-            c += width
+@inlined
+def _strip(bits: UInt64, start: int, n: int) -> tuple[int, int, int]:
+    # of the strip that begins at this word: its words, its first example, and the end of its examples
+    return min(STRIP_WORDS, bits.shape[1] - start), 64 * start, min(64 * (start + STRIP_WORDS), n)
 
 
-@kernel
-def _add_bit_rows(bits: UInt64, rows: Int64, d: Float64, out: Float64) -> None:
-    # out += d @ bits[rows], a strip of examples for all rows before the next
-    for k in range(0, bits.shape[1], STRIP_WORDS):
-        part, strip = bits[:, k : k + STRIP_WORDS], out[64 * k : 64 * (k + STRIP_WORDS)]
-        c = 0
-        while c + 4 <= rows.size:
-            move_by_four_bits(part, rows[c : c + 4], -d[c : c + 4], strip, None)
-            c += 4
-        while c < rows.size:
-            move_by_bits(part, rows[c], -d[c], strip, None)
-            c += 1
-
-
-@kernel
+@inlined
 def _end_of_bits(chosen: Int64, kind: UInt8, c: int) -> int:
     # the end of the run of bits that begins at chosen[c]
     while c < chosen.size and kind[chosen[c]] == BITS:
@@ -311,8 +301,12 @@ def _end_of_bits(chosen: Int64, kind: UInt8, c: int) -> int:
     return c
 
 
+# Of the columns `chosen`, each kernel below takes those of its own kinds and passes over the others. So only kernels of
+# kinds that the data have are compiled (solver/columns.py calls them).
+
+
 @kernel
-def sums(
+def listed_sums(
     chosen: Int64,
     kind: UInt8,
     lo: Int64,
@@ -320,35 +314,78 @@ def sums(
     at: Int64,
     indices: Int32,
     data: Float32,
-    dense: Float32,
-    bits: UInt64,
     r: Float64,
     w: Float64,
     g: Float64,
     h: Float64,
 ) -> None:
     # g = X[:, chosen].T @ r; h = (w[:, None] * X[:, chosen]**2).sum(axis=0)
-    c = 0
-    while c < chosen.size:
+    for c in range(chosen.size):
         s = np.uint64(chosen[c])
         if kind[s] == ONES:
             g[c], h[c] = _listed_sums(indices, None, lo[s], hi[s], 0, r, w)
         elif kind[s] == VALUED:
             g[c], h[c] = _listed_sums(indices, data, lo[s], hi[s], at[s] - lo[s], r, w)
-        elif kind[s] == BITS:
-            end = _end_of_bits(chosen, kind, c)
-            _bit_rows_sums(bits, at[chosen[c:end]], r, w, g[c:end], h[c:end])
-            c = end - 1
-        elif _four_dense(chosen, kind, c):
-            four_sums(dense, at[chosen[c : c + 4]], r, w, g[c : c + 4], h[c : c + 4], None, None)
+
+
+@kernel
+def dense_sums(
+    chosen: Int64, kind: UInt8, at: Int64, dense: Float32, r: Float64, w: Float64, g: Float64, h: Float64
+) -> None:
+    # as listed_sums
+    rows, g4, h4 = np.empty(4, np.int64), np.empty(4), np.empty(4)
+    c = np.int64(0)  # not plain 0: what is called would be compiled for that constant, too
+    while c < chosen.size:
+        if _four_dense(chosen, kind, c):
+            for e in range(4):
+                rows[e] = at[chosen[c + e]]
+            four_sums(dense, rows, r, w, g4, h4, None, None)
+            for e in range(4):
+                g[c + e], h[c + e] = g4[e], h4[e]
             c += 3
-        else:
-            g[c], h[c] = _dense_sums(dense, at[s], r, w)
+        elif kind[chosen[c]] == DENSE:
+            g[c], h[c] = _dense_sums(dense, at[chosen[c]], r, w)
         c += 1
 
 
 @kernel
-def slopes(
+def bits_sums(chosen: Int64, kind: UInt8, at: Int64, bits: UInt64, r: Float64, w: Any, g: Float64, h: Any) -> None:
+    # as listed_sums, or as listed_slopes where w and h are None; of a run of bits, four rows at a time, and a strip of
+    # examples for all rows before the next
+    rows, g4, h4 = np.empty(4, np.int64), np.empty(4), np.empty(4)
+    end: Any = np.int64(0)
+    while end < chosen.size:
+        first, end = end, _end_of_bits(chosen, kind, end)
+        for c in range(first, end):
+            g[c] = 0.0
+            if h is not None:
+                h[c] = 0.0
+        for start in range(0, bits.shape[1], STRIP_WORDS):
+            words, lo, hi = _strip(bits, start, r.size)
+            c = first
+            while c < end:
+                width = 4 if c + 4 <= end else 1
+                for e in range(width):
+                    rows[e] = at[chosen[c + e]]
+                if h is not None:
+                    if width == 4:
+                        four_bit_sums(bits, rows, start, words, r[lo:hi], w[lo:hi], g4, h4, None, None)
+                    else:
+                        g4[0], h4[0] = bit_sums(bits, rows[0], start, words, r[lo:hi], w[lo:hi], None)
+                    for e in range(width):
+                        h[c + e] += h4[e]
+                elif width == 4:
+                    four_bit_sums(bits, rows, start, words, r[lo:hi], None, g4, None, None, None)
+                else:
+                    g4[0] = bit_sums(bits, rows[0], start, words, r[lo:hi], None, None)[0]
+                for e in range(width):
+                    g[c + e] += g4[e]
+                c += width
+        end += first == end  # a column of another kind
+
+
+@kernel
+def listed_slopes(
     chosen: Int64,
     kind: UInt8,
     lo: Int64,
@@ -356,32 +393,58 @@ def slopes(
     at: Int64,
     indices: Int32,
     data: Float32,
-    dense: Float32,
-    bits: UInt64,
     r: Float64,
     g: Float64,
 ) -> None:
     # g = X[:, chosen].T @ r
-    c = 0
-    while c < chosen.size:
+    for c in range(chosen.size):
         s = np.uint64(chosen[c])
         if kind[s] == ONES:
             g[c] = listed_slope(indices, None, lo[s], hi[s], 0, r)
         elif kind[s] == VALUED:
             g[c] = listed_slope(indices, data, lo[s], hi[s], at[s] - lo[s], r)
-        elif kind[s] == BITS:
-            end = _end_of_bits(chosen, kind, c)
-            _bit_rows_sums(bits, at[chosen[c:end]], r, None, g[c:end], None)
-            c = end - 1
-        elif _four_dense(chosen, kind, c):
-            four_sums(dense, at[chosen[c : c + 4]], r, None, g[c : c + 4], None, None, None)
+
+
+@kernel
+def dense_slopes(chosen: Int64, kind: UInt8, at: Int64, dense: Float32, r: Float64, g: Float64) -> None:
+    # as listed_slopes
+    rows, g4 = np.empty(4, np.int64), np.empty(4)
+    c = np.int64(0)
+    while c < chosen.size:
+        if _four_dense(chosen, kind, c):
+            for e in range(4):
+                rows[e] = at[chosen[c + e]]
+            four_sums(dense, rows, r, None, g4, None, None, None)
+            for e in range(4):
+                g[c + e] = g4[e]
             c += 3
-        else:
-            g[c] = dense_slope(dense, at[s], r)
+        elif kind[chosen[c]] == DENSE:
+            g[c] = dense_slope(dense, at[chosen[c]], r)
         c += 1
 
 
 @kernel
+def add_listed(
+    chosen: Int64,
+    kind: UInt8,
+    lo: Int64,
+    hi: Int64,
+    at: Int64,
+    indices: Int32,
+    data: Float32,
+    d: Float64,
+    out: Float64,
+) -> None:
+    # out += X[:, chosen] @ d
+    for c in range(chosen.size):
+        s = chosen[c]
+        if d[c] != 0.0 and kind[s] == ONES:
+            _add_list(indices, None, lo[s], hi[s], 0, d[c], out)
+        elif d[c] != 0.0 and kind[s] == VALUED:
+            _add_list(indices, data, lo[s], hi[s], at[s] - lo[s], d[c], out)
+
+
+@kernel_part
 def _add_four(dense: Float32, rows: Int64, steps: Float64, out: Float64) -> None:
     # out += dense[rows].T @ steps
     a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
@@ -391,46 +454,44 @@ def _add_four(dense: Float32, rows: Int64, steps: Float64, out: Float64) -> None
 
 
 @kernel
-def product(
-    chosen: Int64,
-    kind: UInt8,
-    lo: Int64,
-    hi: Int64,
-    at: Int64,
-    indices: Int32,
-    data: Float32,
-    dense: Float32,
-    bits: UInt64,
-    d: Float64,
-    out: Float64,
-) -> None:
-    # out += X[:, chosen] @ d; rows of a matrix four at a time, as `out` is read and written with each
-    four, as_bits = np.empty(4, np.int64), np.empty(chosen.size, np.int64)
-    many = many_bits = 0
+def add_dense(chosen: Int64, kind: UInt8, at: Int64, dense: Float32, d: Float64, out: Float64) -> None:
+    # as add_listed; four rows at a time, as `out` is read and written with each
+    four, steps = np.empty(4, np.int64), np.empty(4)
+    many = 0
     for c in range(chosen.size):
-        s, step = chosen[c], d[c]
-        if step == 0.0:
-            continue
-        if kind[s] == ONES:
-            _add_list(indices, None, lo[s], hi[s], 0, step, out)
-        elif kind[s] == VALUED:
-            _add_list(indices, data, lo[s], hi[s], at[s] - lo[s], step, out)
-        elif kind[s] == BITS:
-            as_bits[many_bits] = c
-            many_bits += 1
-        else:
-            four[many] = c
+        if d[c] != 0.0 and kind[chosen[c]] == DENSE:
+            four[many], steps[many] = at[chosen[c]], d[c]
             many += 1
             if many == 4:
-                _add_four(dense, at[chosen[four]], d[four], out)
+                _add_four(dense, four, steps, out)
                 many = 0
     for q in range(many):
-        step, row = d[four[q]], at[chosen[four[q]]]
+        step, row = steps[q], four[q]
         for i in range(out.size):
             out[i] += step * np.float64(dense[row, i])
-    if many_bits:
-        used = as_bits[:many_bits]
-        _add_bit_rows(bits, at[chosen[used]], d[used], out)
+
+
+@kernel
+def add_bits(chosen: Int64, kind: UInt8, at: Int64, bits: UInt64, d: Float64, out: Float64) -> None:
+    # as add_listed; four rows at a time, and a strip of examples for all rows before the next
+    rows, falls = np.empty(chosen.size, np.int64), np.empty(chosen.size)
+    many = 0
+    for c in range(chosen.size):
+        if d[c] != 0.0 and kind[chosen[c]] == BITS:
+            rows[many], falls[many] = at[chosen[c]], -d[c]
+            many += 1
+    four, steps = np.empty(4, np.int64), np.empty(4)
+    for start in range(0, bits.shape[1], STRIP_WORDS):
+        words, first, last = _strip(bits, start, out.size)
+        strip, c = out[first:last], 0
+        while c + 4 <= many:
+            _take_four(rows, c, four)
+            _take_four(falls, c, steps)
+            move_by_four_bits(bits, four, start, words, steps, strip, None)
+            c += 4
+        while c < many:
+            move_by_bits(bits, rows[c], start, words, falls[c], strip, None)
+            c += 1
 
 
 # --- a Gram matrix ------------------------------------------------------------------------------------------
@@ -472,7 +533,9 @@ def spread_scaled(
     # out[:, :examples.size] = (root[:, None] * (X[:, chosen] - mean)[examples] * unit).T, mean = 0 for all but dense
     # columns; cursor[c] is where column c has got to, place[examples] = np.arange(examples.size); all other examples
     # have one place, the last of out and of root, which is of no use
-    last = examples.max()
+    last = np.int64(0)
+    for e in range(examples.size):
+        last = max(last, examples[e])
     for c in range(chosen.size):
         s = chosen[c]
         if kind[s] == DENSE:
@@ -485,7 +548,8 @@ def spread_scaled(
                 word = bits[at[s], i >> np.uint64(6)]
                 out[c, e] = root[e] if (word >> (i & np.uint64(63))) & np.uint64(1) else np.float32(0.0)
             continue
-        out[c, : examples.size] = np.float32(0.0)
+        for e in range(examples.size):
+            out[c, e] = np.float32(0.0)
         k = cursor[c]
         if kind[s] == ONES:
             while k < hi[s] and indices[k] <= last:

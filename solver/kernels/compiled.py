@@ -27,8 +27,9 @@ _STAMP = _stamp()
 
 
 def _compile(**how: Any) -> Callable[[Callable[..., Any]], Any]:
-    # The numpy error model drops the test for division by zero, which would keep a loop from being vectorised.
-    decorate = nb.njit(nogil=True, cache=True, error_model="numpy", **how)
+    # The numpy error model drops the test for division by zero, which would keep a loop from being vectorised. Nobody
+    # calls kernels by a C function pointer.
+    decorate = nb.njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **how)
 
     def compile_later(function: Callable[..., Any]) -> Any:
         dispatcher = decorate(function)
@@ -40,9 +41,16 @@ def _compile(**how: Any) -> Callable[[Callable[..., Any]], Any]:
     return compile_later
 
 
+# Of each kind, a function that Python calls, and a part of such functions. A part cannot be called from Python: what
+# takes Python's objects apart takes as long to compile as a small function itself.
 kernel = _compile(fastmath=SUMS)
+kernel_part = _compile(fastmath=SUMS, no_cpython_wrapper=True)
 # Sums over lists of positions, in the order written. Reordered, they would be vectorised by gathers, which took 1.5 to
 # seven times as long as loads side by side (benchmarks/bench_kernel.py, list).
 in_order = _compile(fastmath={"contract"})
+in_order_part = _compile(fastmath={"contract"}, no_cpython_wrapper=True)
 exact = _compile()  # where the answer is yes or no: no sum may be reordered
+# A part whose body the compiler puts into every loop that calls it, so that the loop is still vectorised. It is
+# compiled once; the body of an inlined function is compiled with each function that calls it.
+kernel_step = _compile(fastmath=SUMS, no_cpython_wrapper=True, forceinline=True)
 inlined = nb.njit(inline="always", fastmath=SUMS, error_model="numpy")

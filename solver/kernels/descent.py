@@ -29,7 +29,7 @@ from solver.kernels.columns import (
     move_by_row,
     sums_of_list,
 )
-from solver.kernels.compiled import in_order, inlined, kernel
+from solver.kernels.compiled import in_order_part, inlined, kernel, kernel_part
 from solver.kernels.penalty import coordinate_step
 from solver.kernels.vectors import bring
 
@@ -53,7 +53,7 @@ def _step(indices: Int32, data: Float32 | None, lo: int, hi: int, shift: int, d:
         q[np.uint32(indices[k])] -= d if data is None else d * data[k + shift]  # unsigned: no test for negative ones
 
 
-@in_order
+@in_order_part
 def _listed_cycle(
     lo: Int64,
     hi: Int64,
@@ -95,7 +95,7 @@ def _listed_cycle(
 # --- columns that are rows of a matrix: of numbers, with bits None, or of bits, with dense None ---------------------
 
 
-@kernel
+@kernel_part
 def _dense_sums(column: Float32, q: Float64, w: Float64) -> tuple[float, float]:
     # (w * x * q).sum(), (w * x**2).sum()
     g = 0.0
@@ -108,14 +108,14 @@ def _dense_sums(column: Float32, q: Float64, w: Float64) -> tuple[float, float]:
     return g, h
 
 
-@kernel
+@kernel_part
 def _dense_step(column: Float32, d: float, q: Float64) -> None:
     # q -= x * d
     for i in range(q.size):
         q[i] -= d * column[i]
 
 
-@kernel
+@kernel_part
 def _dense_quad_step(X: Float32, s: int, d: Float64, q: Float64) -> None:
     # q -= d @ X[s : s + 4]
     d0, d1, d2, d3 = d[0], d[1], d[2], d[3]
@@ -123,7 +123,7 @@ def _dense_quad_step(X: Float32, s: int, d: Float64, q: Float64) -> None:
         q[i] -= d0 * X[s, i] + d1 * X[s + 1, i] + d2 * X[s + 2, i] + d3 * X[s + 3, i]
 
 
-@kernel
+@kernel_part
 def _quad(
     dense: Float32 | None,
     bits: UInt64 | None,
@@ -144,7 +144,7 @@ def _quad(
     if dense is not None:
         four_sums(dense, rows, q, w, g, h, H, True)
     if bits is not None:
-        four_bit_sums(bits, rows, q, w, g, h, H, True)
+        four_bit_sums(bits, rows, 0, bits.shape[1], q, w, g, h, H, True)
     if offset is not None:
         if dense is not None:
             four_sums(dense, rows, w, None, sums, None, None, None)
@@ -162,12 +162,12 @@ def _quad(
         if dense is not None:
             _dense_quad_step(dense, s, d, q)
         if bits is not None:
-            move_by_four_bits(bits, rows, d, q, None)
+            move_by_four_bits(bits, rows, 0, bits.shape[1], d, q, None)
     if offset is not None:
         offset[0] -= (sums * d).sum() / offset[1]
 
 
-@kernel
+@kernel_part
 def _single(
     dense: Any,
     bits: UInt64 | None,
@@ -186,7 +186,7 @@ def _single(
     if dense is not None:
         g, h = _dense_sums(dense[s], q, w)
     if bits is not None:
-        g, h = bit_sums(bits, s, q, w, True)
+        g, h = bit_sums(bits, s, 0, bits.shape[1], q, w, True)
     if offset is not None:
         total = h
         if dense is not None:
@@ -197,13 +197,13 @@ def _single(
         if dense is not None:
             _dense_step(dense[s], d, q)
         if bits is not None:
-            move_by_bits(bits, s, d, q, None)
+            move_by_bits(bits, s, 0, bits.shape[1], d, q, None)
         if offset is not None:
             offset[0] -= total / offset[1] * d
     return d
 
 
-@kernel
+@kernel_part
 def _rows_cycle(
     dense: Float32 | None,
     bits: UInt64 | None,
@@ -318,7 +318,7 @@ def cycle(
 # --- over a working set ---------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel_part
 def _move_by_four(dense: Float32, rows: Int64, steps: Float64, r: Float64, w: Float64) -> None:
     # r -= w * (dense[rows].T @ steps)
     a, b, c, d = dense[rows[0]], dense[rows[1]], dense[rows[2]], dense[rows[3]]
@@ -373,7 +373,7 @@ def descend(
         if width == 4 and kind[s] == DENSE:
             four_sums(dense, rows, r, w, g, None, H, None)
         elif width == 4:
-            four_bit_sums(bits, rows, r, w, g, None, H, None)
+            four_bit_sums(bits, rows, 0, bits.shape[1], r, w, g, None, H, None)
         else:
             width = 1
             if kind[s] == ONES:
@@ -381,7 +381,7 @@ def descend(
             elif kind[s] == VALUED:
                 g[0] = listed_slope(indices, data, lo[s], hi[s], at[s] - lo[s], r)
             elif kind[s] == BITS:
-                g[0] = bit_sums(bits, at[s], r, None, None)[0]
+                g[0] = bit_sums(bits, at[s], 0, bits.shape[1], r, None, None)[0]
             else:
                 g[0] = dense_slope(dense, at[s], r)
         moved = False
@@ -407,13 +407,13 @@ def descend(
         if moved and width == 4 and kind[s] == DENSE:
             _move_by_four(dense, rows, steps, r, w)
         elif moved and width == 4:
-            move_by_four_bits(bits, rows, steps, r, w)
+            move_by_four_bits(bits, rows, 0, bits.shape[1], steps, r, w)
         elif moved and kind[s] == ONES:
             move_by_list(indices, None, lo[s], hi[s], 0, steps[0], r, w)
         elif moved and kind[s] == VALUED:
             move_by_list(indices, data, lo[s], hi[s], at[s] - lo[s], steps[0], r, w)
         elif moved and kind[s] == BITS:
-            move_by_bits(bits, at[s], steps[0], r, w)
+            move_by_bits(bits, at[s], 0, bits.shape[1], steps[0], r, w)
         elif moved:
             move_by_row(dense, at[s], steps[0], r, w)
         c += width

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from solver.arrays import Float64, Int64
 from solver.kernels.compiled import exact
 
@@ -71,7 +75,7 @@ def above_in_stretches(
     out: Int64,
 ) -> tuple[int, float, float]:
     # `above` over the first lengths[k] features of each stretch.
-    found = 0
+    found: Any = np.int64(0)  # not plain 0: `above` would be compiled for that constant, too
     ratio = 0.0
     conjugate = 0.0
     for k in range(lengths.size):

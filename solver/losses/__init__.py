@@ -16,12 +16,14 @@ Kernels are plain numba functions: classes and functions passed as arguments wou
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from numpy.typing import ArrayLike
+from solver.registry import Registry
 
-from solver.arrays import Float64
-from solver.losses import logistic, probit, squared
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from solver.arrays import Float64
 
 
 class Loss(Protocol):
@@ -42,7 +44,13 @@ class Loss(Protocol):
     dual_value: Any
 
 
-LOSSES: dict[str, Loss] = {module.NAME: module for module in (logistic, squared, probit)}
+LOSSES: Registry[Loss] = Registry(
+    {
+        "logistic": "solver.losses.logistic",
+        "squared": "solver.losses.squared",
+        "probit": "solver.losses.probit",
+    }
+)
 
 
 def find_loss(name: str) -> Loss:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from solver.arrays import Float64
-from solver.kernels.compiled import inlined, kernel
+from solver.kernels.compiled import inlined, kernel, kernel_step
 from solver.losses.labels import signed_weights
 
 NAME, LABELS, BOUNDED, FLATTENS = "logistic", "binary", True, True
@@ -33,7 +33,7 @@ def weights(examples: Float64) -> Float64:
 # --- elementary functions, written out because calls into libm are not vectorised ---------------------------
 
 
-@inlined
+@kernel_step
 def exp_minus(t: Any) -> Any:
     # np.exp(-t) for t >= 0; at t > 708, where doubles end, it stays at exp(-708)
     t = t if t < _FURTHEST else _FURTHEST
@@ -56,7 +56,7 @@ def exp_minus(t: Any) -> Any:
     return (1.0 + s) * np.int64(power).view(np.float64)
 
 
-@inlined
+@kernel_step
 def log1p_unit(u: Any) -> Any:
     # np.log1p(u) for -1/2 <= u <= 1, as 2 artanh(u / (2 + u)): relative accuracy holds for the smallest u
     s = u / (2.0 + u)

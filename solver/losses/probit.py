@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from solver.arrays import Float64
-from solver.kernels.compiled import kernel
+from solver.kernels.compiled import kernel, kernel_part
 from solver.losses.labels import signed_weights
 
 NAME, LABELS, BOUNDED, FLATTENS = "probit", "binary", False, True
@@ -33,7 +33,7 @@ def weights(examples: Float64) -> Float64:
     return np.abs(examples)
 
 
-@kernel
+@kernel_part
 def _beyond(x: float) -> float:
     # φ(x) / Φ(-x) - x for x >= 8: 1 / (x + 2 / (x + 3 / (x + ...)))
     f = x
@@ -42,7 +42,7 @@ def _beyond(x: float) -> float:
     return 1.0 / f
 
 
-@kernel
+@kernel_part
 def _normal(t: float) -> tuple[float, float, float]:
     # -log Φ(t), κ(t), κ(t) + t
     if t < _TAIL:
@@ -98,7 +98,7 @@ def slope_along(margins: Float64, dmargins: Float64, examples: Float64) -> float
     return total
 
 
-@kernel
+@kernel_part
 def _least_along(t: float, scale: float) -> float:
     # min over τ of -log Φ(τ) + u τ, for u = scale * κ(t), 0 < scale <= 1: Newton on log κ(τ) = log u, from τ = t
     loss, ratio, more = _normal(t)

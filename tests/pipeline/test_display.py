@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from pipeline.driver.events import EventDisplay, Replay
 from pipeline.events import Event
 from solver import RoundRecord, Solution
 from solver.arrays import Coefficients
+from solver.compiling import COMPILING
 
 
 def record(round_: int) -> RoundRecord:
@@ -142,6 +144,30 @@ def test_machines_get_an_event_for_everything(logged: io.StringIO) -> None:
     assert [event["event"] for event in events] == [*names, "stage", "phase", "progress", "stage"]
     assert [event["stage"] for event in events if event["event"] == "stage"] == ["convert", "fit", "evaluate"]
     assert all(event["seconds"] >= 0 for event in events if event["event"] == "stage")
+
+
+def test_compiling_is_one_log_line_however_many_kernels(logged: io.StringIO) -> None:
+    with LogDisplay():
+        for watcher in 2 * COMPILING.watchers:
+            watcher()
+    assert [json.loads(line)["event"] for line in logged.getvalue().splitlines()] == ["compile"]
+    assert not COMPILING.watchers
+
+
+def test_a_terminal_says_that_kernels_are_compiled_and_counts_that_in_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40, legacy_windows=False)
+    with TerminalDisplay(console) as display:
+        display.stage("convert")
+        display.phase("map", 2_000_000, "B")
+        monkeypatch.setattr(COMPILING, "_depth", 1)
+        monkeypatch.setattr(COMPILING, "_began", perf_counter() - 5.0)
+        console.print(display._running())
+        monkeypatch.setattr(COMPILING, "_depth", 0)
+        monkeypatch.setattr(COMPILING, "_seconds", COMPILING.seconds + 5.0)
+    assert isinstance(console.file, io.StringIO)
+    lines = plain(console.file.getvalue())
+    assert any("compiling kernels for this machine, once: " in line for line in lines)
+    assert any(line.startswith("✓ convert") and "kernels compiled, once: 5.0 s" in line for line in lines)
 
 
 def test_quiet_says_nothing(logged: io.StringIO, capfd: pytest.CaptureFixture[str]) -> None:

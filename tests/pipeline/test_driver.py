@@ -24,12 +24,12 @@ from distributed import Client
 
 from pipeline import PathOptions
 from pipeline import cluster as pipeline_cluster
-from pipeline.commands.fit import driver_job
+from pipeline.commands.fit_work import driver_job
 from pipeline.commands.shared import Terminated
 from pipeline.display import SilentDisplay
 from pipeline.driver.events import EventDisplay, Replay, topic
 from pipeline.driver.follow import Follower
-from pipeline.driver.launch import runs_on_cluster
+from pipeline.driver.options import runs_on_cluster
 from pipeline.driver.record import (
     CANCELLED,
     CUT_OFF,

@@ -6,7 +6,7 @@ import gc
 import json
 import pickle
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from pipeline.placement import list_workers
 from pipeline.resident import ExampleOptions, stretches
 from pipeline.run import Run
 from solver import ConvergenceWarning, RoundRecord, Solution, SolverOptions
+from solver.compiling import COMPILING
 from tests.damage import unsealed
+from tests.solver.test_compiling import fresh_kernel
 from transforms import Dataset, OutputExists, UserError, from_arrays, open_dataset
 
 TIGHT = SolverOptions.paper(tol=1e-12, max_rounds=5000)
@@ -122,6 +124,18 @@ def test_run_folder_holds_what_it_promises(client: Client, dataset: Dataset, tmp
         ("feature", "int64"),
         ("weight", "double"),
     ]
+
+
+def test_compiling_counts_by_itself(client: Client, dataset: Dataset, tmp_path: Path) -> None:
+    class Compiler(Watcher):
+        def begin(self, lambdas: Sequence[float], done: int, largest: float) -> None:
+            fresh_kernel("solver.kernels.new")(1.0)
+
+    before = COMPILING.seconds
+    run = fit_path(dataset, str(tmp_path / "run"), path=PathOptions(length=2), client=client, watcher=Compiler())
+    seconds = json.loads((tmp_path / "run" / "run.json").read_text())["seconds"]
+    assert seconds == run.record.seconds
+    assert 0.0 < seconds["compile"] == pytest.approx(COMPILING.seconds - before)
 
 
 def test_feature_ids_of_the_input_are_kept(client: Client, tmp_path: Path) -> None:

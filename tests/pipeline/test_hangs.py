@@ -17,14 +17,14 @@ import pytest
 from distributed import Client
 
 from pipeline.cluster import ClusterOptions, open_client
-from pipeline.commands.fit import fit_job
+from pipeline.commands.fit_work import fit_job
 from pipeline.driver.follow import Follower
 from pipeline.driver.record import CANCELLED, RunFolder
 from pipeline.driver.status import read_status
 from pipeline.driver.submission import submit_driver
 from pipeline.driver.task import Job
 from pipeline.driver.terminal import DriverFailed, cancel
-from pipeline.fit import PathOptions
+from pipeline.fit_options import PathOptions
 from pipeline.placement import list_workers
 from solver import SolverOptions
 from tests.pipeline.hand_made import HandMade, soon

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline import PathOptions
-from pipeline.commands.fit import driver_job
+from pipeline.commands.fit_work import driver_job
 from pipeline.display import SilentDisplay
 from pipeline.driver import follow, moving
 from pipeline.driver.follow import Follower

@@ -201,7 +201,7 @@ def test_rooms_know_only_those_below_them() -> None:
 def test_the_stamp_of_every_kernel_covers_all_files_of_the_folder() -> None:
     names = [name for name, *_ in compiled._STAMP]
     assert names == sorted(path.name for path in Path(compiled.__file__).parent.glob("*.py"))
-    for kernel in (descent.cycle, columns.slopes, penalty.value, vectors.add, LOSSES["logistic"].value):
+    for kernel in (descent.cycle, columns.listed_slopes, penalty.value, vectors.add, LOSSES["logistic"].value):
         assert compiled._STAMP in kernel._cache._cache_file._source_stamp
 
 

@@ -142,11 +142,11 @@ class Model:
     def _conjugate_gradients(self, face: Int64, share: float, least: float) -> Float64:
         """Solve H δ = −∇ on the face, preconditioned by the diagonal of H, until an iteration gains little."""
         quad, terms = self._quad, self._quad.terms.of(face)
-        slots, h = quad.slots[face], quad.h[face] + terms.l2
-        residual, image = self._face_slopes(face), np.empty(slots.size)
+        columns, h = quad.store.chosen(quad.slots[face]), quad.h[face] + terms.l2
+        residual, image = self._face_slopes(face), np.empty(face.size)
         precondition = (lambda v: v / h) if self._stiff is None else self._stiff.preconditioner(face, h)
-        step, direction, total = np.zeros(slots.size), np.zeros(slots.size), 0.0
-        scale, last = np.zeros(slots.size), np.inf  # of the direction, in what the preconditioner takes for curvature
+        step, direction, total = np.zeros(face.size), np.zeros(face.size), 0.0
+        scale, last = np.zeros(face.size), np.inf  # of the direction, in what the preconditioner takes for curvature
         for k in range(MODEL.cg_iterations):
             scaled = precondition(residual)
             energy = float(residual @ scaled)
@@ -155,7 +155,7 @@ class Model:
             direction = scaled + (energy / last) * direction
             scale = residual + (energy / last) * scale
             last = energy
-            quad.store.slopes(slots, quad.w * quad.store.product(slots, direction), image)
+            columns.slopes(quad.w * columns.product(direction), image)
             image += terms.l2 * direction
             curvature = float(direction @ image)
             if curvature <= ROUNDING.flat * float(direction @ scale):

@@ -10,7 +10,7 @@ import numpy as np
 from solver.algorithms.certified.store import Gram, Store
 from solver.algorithms.certified.tuning import MODEL, ROUNDING
 from solver.arrays import Float64, Int64
-from solver.chosen import Chosen
+from solver.chosen import Coordinates
 from solver.columns import DENSE
 from solver.kernels import vectors
 from solver.penalty import Terms
@@ -48,7 +48,7 @@ class Quadratic:
 
     def shared_parts(self, order: Int64) -> Any:
         """The parts of cycles over these coordinates where the blocks do them (cycles.py); None where they do not."""
-        chosen = Chosen(self.position[order], self.beta[order], self.h[order], self.terms.of(order))
+        chosen = Coordinates(self.position[order], self.beta[order], self.h[order], self.terms.of(order))
         return self.store.shared_parts(chosen, order, self.w)
 
     def energy(self) -> float:

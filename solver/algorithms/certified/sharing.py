@@ -12,14 +12,16 @@ many. On threads of one process there is nothing to share: the driver works on t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from solver.algorithms.certified.store import Rows, Store
+from solver.algorithms.certified.store import Chosen, Rows, Store
 from solver.algorithms.certified.tuning import SHARING
 from solver.arrays import Coefficients, Float64, Int64
 from solver.blocks import Blocks, Others
-from solver.chosen import Chosen, PartMove
+from solver.chosen import Coordinates, PartMove
 from solver.shard import Sliced, StoredRows, WeightedRows
 from solver.threads import Threads
 
@@ -65,61 +67,26 @@ class SharedStore(Store):
 
     def __init__(self, n: int, p: int, budget: int, threads: Threads, blocks: Blocks, features: int) -> None:
         super().__init__(n, p, budget, threads)
-        self._blocks, self._features = blocks, features
+        self.blocks, self.features = blocks, features
         self._by_example: Int64 = np.empty(0, np.int64)  # what blocks hold by example, in their order
 
     def keep(self, position: Int64) -> None:
         super().keep(position)
         if self._by_example.size:
-            self._blocks.begin_rows()
+            self.blocks.begin_rows()
             self._by_example = np.empty(0, np.int64)
 
-    # --- passes -------------------------------------------------------------------------------------------------
+    def chosen(self, slots: Int64) -> Chosen:
+        return SharedChosen(self, slots) if self.blocks.others.threads else Chosen(self, slots)
 
-    def sums(self, slots: Int64, r: Float64, w: Float64, g: Float64, h: Float64) -> None:
-        place = self._place(slots, vectors=2)
-        if place == HERE:
-            super().sums(slots, r, w, g, h)
-        elif place == BY_EXAMPLE:
-            g[:], h[:] = self._blocks.rows_sums(self._sliced(r, w), self._numbers_of(slots))
-        else:
-            there, here = self._by_feature(slots)
-            g[there], h[there] = self._blocks.chosen_sums(self._position[slots[there]], r, w)
-            mine = np.empty((2, here.size))
-            super().sums(slots[here], r, w, *mine)
-            g[here], h[here] = mine
-
-    def slopes(self, slots: Int64, r: Float64, g: Float64) -> None:
-        place = self._place(slots, vectors=1)
-        if place == HERE:
-            super().slopes(slots, r, g)
-        elif place == BY_EXAMPLE:
-            g[:] = self._blocks.rows_slopes(self._sliced(r), self._numbers_of(slots))
-        else:
-            there, here = self._by_feature(slots)
-            g[there] = self._blocks.chosen_slopes(self._position[slots[there]], r)
-            mine = np.empty(here.size)
-            super().slopes(slots[here], r, mine)
-            g[here] = mine
-
-    def product(self, slots: Int64, d: Float64) -> Float64:
-        place = self._place(slots, vectors=1)
-        if place == HERE:
-            return super().product(slots, d)
-        if place == BY_EXAMPLE:
-            return self._blocks.rows_product(self._numbers_of(slots), d)
-        there, here = self._by_feature(slots)
-        total = self._blocks.chosen_product(Coefficients(self._position[slots[there]], d[there]))
-        return total + super().product(slots[here], d[here]) if here.size else total
-
-    def shared_parts(self, chosen: Chosen, order: Int64, w: Float64) -> BlockParts | None:
+    def shared_parts(self, chosen: Coordinates, order: Int64, w: Float64) -> BlockParts | None:
         """The parts of cycles over these coordinates, done by the blocks; None where the driver does them."""
         slots = self.slots(chosen.position)
-        seconds = self._expected(self._pass(slots, 2, SHARING.cycle_entry))
-        is_intercepts = chosen.position >= self._features
-        if seconds.get(BY_FEATURE, np.inf) >= seconds[HERE] or is_intercepts.any():
+        if not self.blocks.others.threads or (chosen.position >= self.features).any():  # the intercept is the driver's
             return None
-        return BlockParts(self._blocks, order, chosen, w)
+        seconds = self.pass_seconds(slots, SHARING.cycle_entry)
+        expected = self._expected(self._work(slots, seconds, 2, self.n, 0))
+        return BlockParts(self.blocks, order, chosen, w) if expected[BY_FEATURE] < expected[HERE] else None
 
     def shared_gram(self, position: Int64, rows: Rows, first_row: int) -> Float64 | None:
         """XᵀWX, from a row on, by the blocks; None where the driver forms it."""
@@ -130,14 +97,13 @@ class SharedStore(Store):
         if at.get(BY_EXAMPLE, np.inf) >= at[HERE]:
             return None
         self._spread(slots)
-        rows_here = WeightedRows(rows, self.n, self._features)
-        return self._blocks.rows_gram(rows_here, self._numbers_of(slots), first_row)
+        rows_here = WeightedRows(rows, self.n, self.features)
+        return self.blocks.rows_gram(rows_here, self.numbers_of(slots), first_row)
 
     def describe(self, position: Int64) -> str:
         """Where passes over these columns are made, and what each place was expected to take."""
         slots = self.slots(position)
-        work = self._pass(slots, 2, SHARING.entry)
-        seconds = self._expected(work)
+        seconds = self._expected(self._work(slots, self.pass_seconds(slots), 2, self.n, 2 * slots.size))
         places = ", ".join(f"{place} {1e3 * each:.3g} ms" for place, each in seconds.items())
         return (
             f"{slots.size} columns, {float(self.entries(slots).sum()):.3g} entries: passes are made "
@@ -146,41 +112,36 @@ class SharedStore(Store):
 
     # --- where --------------------------------------------------------------------------------------------------
 
-    def _place(self, slots: Int64, vectors: int) -> str:
-        """Where a pass over these columns is made. Afterwards they are there."""
-        if self._blocks.others.threads == 0:
-            return HERE
-        seconds = self._expected(self._pass(slots, vectors, SHARING.entry))
-        place = min(seconds, key=lambda one: seconds[one])
+    def place(self, slots: Int64, seconds: float, vectors: int) -> str:
+        """Where a pass over these columns is made. Those that are held by example then are there when this returns.
+
+        seconds: that it takes on one core. vectors: over the examples that go to the blocks or come back.
+        """
+        expected = self._expected(self._work(slots, seconds, vectors, self.n, vectors * slots.size))
+        place = min(expected, key=lambda one: expected[one])
         if place == BY_EXAMPLE:
             self._spread(slots)
         return place
 
-    def _expected(self, work: Work) -> dict[str, float]:
-        return expected_seconds(work, self.threads.count, self._blocks.others)
+    def pass_seconds(self, slots: Int64, entry: float = 0.0) -> float:
+        """On one core. entry: seconds of an entry, if it is not a plain pass."""
+        return (entry or SHARING.entry) * float(self.entries(slots).sum())
 
-    def _pass(self, slots: Int64, vectors: int, entry: float) -> Work:
-        """entry: seconds of one."""
-        seconds = entry * float(self.entries(slots).sum())
-        return self._work(slots, seconds, vectors, self.n, vectors * slots.size)
+    def _expected(self, work: Work) -> dict[str, float]:
+        return expected_seconds(work, self.threads.count, self.blocks.others)
 
     def _work(self, slots: Int64, seconds: float, vectors: int, n: int, numbers: int) -> Work:
+        if slots.size > SHARING.most_by_example:
+            return Work(seconds, vectors, n, numbers, slots.size, 0)
         missing = self._to_spread(slots)
         return Work(seconds, vectors, n, numbers, missing.size, int(self.sizes(missing).sum()))
 
-    def _by_feature(self, slots: Int64) -> tuple[Int64, Int64]:
-        """Which of these columns blocks have, in the order of the features; and those that they have not."""
-        position = self._position[slots]
-        rising = np.argsort(position, kind="stable")
-        cut = int(np.searchsorted(position, self._features, sorter=rising))
-        return rising[:cut], rising[cut:]
-
     def _to_spread(self, slots: Int64) -> Int64:
         """Those of these columns that the blocks do not hold by example; all, if there is no room for more of them."""
-        missing = slots[~np.isin(self._position[slots], self._by_example)]
+        missing = slots[~np.isin(self.positions(slots), self._by_example)]
         held = self.slots(self._by_example)
         columns, nbytes = held.size + missing.size, int(self.sizes(held).sum() + self.sizes(missing).sum())
-        fits = columns <= SHARING.most_by_example and nbytes <= self._blocks.others.room
+        fits = columns <= SHARING.most_by_example and nbytes <= self.blocks.others.room
         return missing if fits or not missing.size else slots
 
     def _spread(self, slots: Int64) -> None:
@@ -189,26 +150,94 @@ class SharedStore(Store):
         if missing.size == 0:
             return
         if self._by_example.size == 0 or missing is slots:
-            self._blocks.begin_rows()
+            self.blocks.begin_rows()
             self._by_example = np.empty(0, np.int64)
         ends = np.cumsum(self.sizes(missing)) // SHARING.piece_bytes
         for piece in np.split(missing, np.flatnonzero(np.diff(ends)) + 1):
-            self._blocks.add_rows(StoredRows(self, self._position[piece], self._features))
-        self._by_example = np.concatenate((self._by_example, self._position[missing]))
+            self.blocks.add_rows(StoredRows(self, self.positions(piece), self.features))
+        self._by_example = np.concatenate((self._by_example, self.positions(missing)))
 
-    def _numbers_of(self, slots: Int64) -> Int64:
+    def numbers_of(self, slots: Int64) -> Int64:
         """Where these columns are among those that the blocks hold by example."""
         rising = np.argsort(self._by_example, kind="stable")
-        return rising[np.searchsorted(self._by_example, self._position[slots], sorter=rising)]
+        return rising[np.searchsorted(self._by_example, self.positions(slots), sorter=rising)]
+
+
+class SharedChosen(Chosen):
+    """Columns of such a store. Each pass over them is made where that is expected to take the least time."""
+
+    def __init__(self, store: SharedStore, slots: Int64) -> None:
+        super().__init__(store, slots)
+        self._shared, self._blocks = store, store.blocks
+        self._seconds = store.pass_seconds(slots)
+
+    def sums(self, r: Float64, w: Float64, g: Float64, h: Float64) -> None:
+        place = self._place(vectors=2)
+        if place == HERE:
+            super().sums(r, w, g, h)
+        elif place == BY_EXAMPLE:
+            g[:], h[:] = self._blocks.rows_sums(self._sliced(r, w), self._numbers)
+        else:
+            there, here, rest = self._by_feature
+            mine = np.empty((2, here.size))
+            rest.sums(r, w, *mine)
+            g[here], h[here] = mine
+            g[there.which], h[there.which] = self._blocks.chosen_sums(there.position, r, w)
+
+    def slopes(self, r: Float64, g: Float64) -> None:
+        place = self._place(vectors=1)
+        if place == HERE:
+            super().slopes(r, g)
+        elif place == BY_EXAMPLE:
+            g[:] = self._blocks.rows_slopes(self._sliced(r), self._numbers)
+        else:
+            there, here, rest = self._by_feature
+            mine = np.empty(here.size)
+            rest.slopes(r, mine)
+            g[here] = mine
+            g[there.which] = self._blocks.chosen_slopes(there.position, r)
+
+    def product(self, d: Float64) -> Float64:
+        place = self._place(vectors=1)
+        if place == HERE:
+            return super().product(d)
+        if place == BY_EXAMPLE:
+            return self._blocks.rows_product(self._numbers, d)
+        there, here, rest = self._by_feature
+        total = self._blocks.chosen_product(Coefficients(there.position, d[there.which]))
+        return total + rest.product(d[here]) if here.size else total
+
+    def _place(self, vectors: int) -> str:
+        return self._shared.place(self._slots, self._seconds, vectors)
+
+    @property
+    def _numbers(self) -> Int64:
+        return self._shared.numbers_of(self._slots)
 
     def _sliced(self, *vectors: Float64) -> Sliced:
-        return Sliced(vectors, self.n, self._features)
+        return Sliced(vectors, self._shared.n, self._shared.features)
+
+    @cached_property
+    def _by_feature(self) -> tuple[_There, Int64, Chosen]:
+        """The columns that blocks have, by feature; which ones they have not, and these."""
+        position = self._shared.positions(self._slots)
+        rising = np.argsort(position, kind="stable")
+        cut = int(np.searchsorted(position, self._shared.features, sorter=rising))
+        there, here = rising[:cut], rising[cut:]
+        return _There(there, position[there]), here, Chosen(self._shared, self._slots[here])
+
+
+class _There(NamedTuple):
+    """Columns that blocks have: which ones of those asked for, and the positions of their features, rising."""
+
+    which: Int64
+    position: Int64
 
 
 class BlockParts:
     """Parts of a cycle, one for each block, done where the columns are."""
 
-    def __init__(self, blocks: Blocks, order: Int64, chosen: Chosen, w: Float64) -> None:
+    def __init__(self, blocks: Blocks, order: Int64, chosen: Coordinates, w: Float64) -> None:
         self._blocks, self._order, self._position = blocks, order, chosen.position
         blocks.begin_cycles(chosen, w)
 

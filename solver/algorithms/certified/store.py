@@ -8,21 +8,24 @@ came from. When room is needed, every column outside the working set is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from solver import columns
 from solver.algorithms.certified.tuning import GRAM_MATRIX, STORE
 from solver.arrays import Float64, Int64, UInt8
-from solver.chosen import Chosen
+from solver.chosen import Coordinates
 from solver.columns import BITS, DENSE, VALUED, ColumnArrays, ColumnLists, Columns, read_only
-from solver.kernels import columns as kernels
 from solver.stretches import Part
 from solver.threads import Threads
+
+T = TypeVar("T")
 
 
 class Rows(NamedTuple):
@@ -90,6 +93,9 @@ class Run(NamedTuple):
     arrays: ColumnArrays
 
 
+_Part: TypeAlias = tuple[slice, list[Run]]  # where it is among the slots asked for
+
+
 class Store:
     """Columns over n examples out of p coordinates, in at most `budget` bytes, worked on by some threads."""
 
@@ -139,6 +145,10 @@ class Store:
         """The slots of these features, which must all be in the store."""
         return self._slot[position].astype(np.int64)
 
+    def positions(self, slots: Int64) -> Int64:
+        """The features of these slots."""
+        return self._position[slots]
+
     def kinds(self, slots: Int64) -> UInt8:
         """The kind of each column: VALUED, ONES, DENSE or BITS."""
         return self._kind[slots]
@@ -166,13 +176,13 @@ class Store:
         placed = [self._shelves[k].put(part.columns) for k, part in zip(shelves, parts, strict=True)]
         self._slot[position] = self._kind.size + np.arange(position.size)
         self._position = np.concatenate((self._position, position))
-        self._kind = np.concatenate((self._kind, *(columns.kind for columns in placed)))
-        self._lo = np.concatenate((self._lo, *(columns.lo for columns in placed)))
-        self._hi = np.concatenate((self._hi, *(columns.hi for columns in placed)))
-        self._at = np.concatenate((self._at, *(columns.at for columns in placed)))
+        self._kind = np.concatenate((self._kind, *(one.kind for one in placed)))
+        self._lo = np.concatenate((self._lo, *(one.lo for one in placed)))
+        self._hi = np.concatenate((self._hi, *(one.hi for one in placed)))
+        self._at = np.concatenate((self._at, *(one.at for one in placed)))
         self._shelf = np.concatenate((self._shelf, np.repeat(np.array(shelves, np.int64), [c.count for c in placed])))
         self._ranges = read_only(self._kind, self._lo, self._hi, self._at)
-        self._size = np.concatenate((self._size, *(columns.sizes() for columns in placed)))
+        self._size = np.concatenate((self._size, *(one.sizes() for one in placed)))
         self.nbytes = int(self._size.sum())
 
     def _shelf_for(self, part: Part) -> int:
@@ -202,23 +212,17 @@ class Store:
 
     # --- passes over chosen columns, in parts side by side where that pays --------------------------------------
 
+    def chosen(self, slots: Int64) -> Chosen:
+        """The columns at these slots, for several passes: good until columns are added or dropped."""
+        return Chosen(self, slots)
+
     def sums(self, slots: Int64, r: Float64, w: Float64, g: Float64, h: Float64) -> None:
         """g = Xᵀr and h = Σ w x² of the columns at these slots."""
-
-        def part(lo: int, hi: int) -> None:
-            for run in self.runs(slots[lo:hi]):
-                kernels.sums(run.slots, *run.arrays, r, w, g[lo:hi][run.here], h[lo:hi][run.here])
-
-        self.threads.map(part, self.cuts(slots))
+        self.chosen(slots).sums(r, w, g, h)
 
     def slopes(self, slots: Int64, r: Float64, g: Float64) -> None:
         """g = Xᵀr of the columns at these slots."""
-
-        def part(lo: int, hi: int) -> None:
-            for run in self.runs(slots[lo:hi]):
-                kernels.slopes(run.slots, *run.arrays, r, g[lo:hi][run.here])
-
-        self.threads.map(part, self.cuts(slots))
+        self.chosen(slots).slopes(r, g)
 
     def entries(self, slots: Int64) -> Int64:
         """The work of a pass over each column, in entries of a sparse one."""
@@ -228,19 +232,9 @@ class Store:
 
     def product(self, slots: Int64, d: Float64) -> Float64:
         """Xd over the columns at these slots."""
+        return self.chosen(slots).product(d)
 
-        def part(lo: int, hi: int) -> Float64:
-            out = np.zeros(self.n)
-            for run in self.runs(slots[lo:hi]):
-                kernels.product(run.slots, *run.arrays, d[lo:hi][run.here], out)
-            return out
-
-        first, *others = self.threads.map(part, self.cuts(slots, into_vectors=True))
-        for other in others:
-            first += other
-        return first
-
-    def shared_parts(self, chosen: Chosen, order: Int64, w: Float64) -> Any:
+    def shared_parts(self, chosen: Coordinates, order: Int64, w: Float64) -> Any:
         """The parts of cycles over these coordinates, if others do them: None."""
         return None
 
@@ -258,6 +252,59 @@ class Store:
         total = int(ends[-1]) if ends.size else 0
         parts = max(1, min(self.threads.count, total // worth))
         return [0, *(int(np.searchsorted(ends, total * k / parts)) for k in range(1, parts)), slots.size]
+
+
+class Chosen:
+    """Some columns of a store, cut into parts for its threads and into runs of one shelf: once, for many passes."""
+
+    def __init__(self, store: Store, slots: Int64) -> None:
+        self._store, self._slots = store, slots
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        return self._cut(self._store.cuts(self._slots))
+
+    @cached_property
+    def _parts_into_vectors(self) -> list[_Part]:
+        return self._cut(self._store.cuts(self._slots, into_vectors=True))
+
+    def _cut(self, cuts: list[int]) -> list[_Part]:
+        return [(slice(lo, hi), list(self._store.runs(self._slots[lo:hi]))) for lo, hi in pairwise(cuts)]
+
+    def _map(self, work: Callable[[slice, list[Run]], T], parts: list[_Part]) -> list[T]:
+        return self._store.threads.map(lambda k, _: work(*parts[k]), range(len(parts) + 1))
+
+    def sums(self, r: Float64, w: Float64, g: Float64, h: Float64) -> None:
+        """g = Xᵀr and h = Σ w x²."""
+
+        def part(here: slice, runs: list[Run]) -> None:
+            for run in runs:
+                columns.sums(run.slots, run.arrays, r, w, g[here][run.here], h[here][run.here])
+
+        self._map(part, self._parts)
+
+    def slopes(self, r: Float64, g: Float64) -> None:
+        """g = Xᵀr."""
+
+        def part(here: slice, runs: list[Run]) -> None:
+            for run in runs:
+                columns.slopes(run.slots, run.arrays, r, g[here][run.here])
+
+        self._map(part, self._parts)
+
+    def product(self, d: Float64) -> Float64:
+        """Xd."""
+
+        def part(here: slice, runs: list[Run]) -> Float64:
+            out = np.zeros(self._store.n)
+            for run in runs:
+                columns.add_product(run.slots, run.arrays, d[here][run.here], out)
+            return out
+
+        first, *others = self._map(part, self._parts_into_vectors)
+        for other in others:
+            first += other
+        return first
 
 
 class _Shelf:

@@ -7,12 +7,10 @@ step is prox-Newton: a quadratic model at the iterate, minimised roughly (model.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from solver.algorithms.certified.model import Model
 from solver.algorithms.certified.quadratic import Quadratic
@@ -26,13 +24,9 @@ from solver.linesearch import Direction, Found, Ray, line_search
 from solver.options import SolverOptions
 from solver.penalty import Terms
 from solver.problem import Problem
+from solver.threads import blas
 
 _SEARCH = SolverOptions()
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
 
 
 @dataclass
@@ -136,7 +130,7 @@ class Subspace:
         dual: look for a good dual point even when max_gap asks for none. BLAS keeps to one thread meanwhile: its own
         threads wake slowly for small matrices, and large products are cut into parts here.
         """
-        with _blas().limit(limits=1, user_api="blas"):
+        with blas().limit(limits=1, user_api="blas"):
             self._newton_steps(tolerance, max_gap, limit)
             if dual and max_gap > DUAL_POINT.default_gap:
                 self._close_default_gap()

@@ -15,7 +15,7 @@ from solver import DefaultOptions, Examples, ProblemOptions, ThreadBlocks, make_
 from solver.algorithms.certified import gram, sharing, stiff
 from solver.algorithms.certified import model as models
 from solver.algorithms.certified.sharing import BY_EXAMPLE, BY_FEATURE, HERE, SharedStore, Work, expected_seconds
-from solver.algorithms.certified.store import Rows, Store
+from solver.algorithms.certified.store import Chosen, Rows
 from solver.algorithms.certified.tuning import GRAM_CHOICE, GRAM_MATRIX, SHARING, STIFF
 from solver.blocks import Others
 from solver.columns import Columns
@@ -196,5 +196,4 @@ def test_nothing_is_shared_with_blocks_of_this_process() -> None:
     X = mixed(300, 20)
     with blocks_of(X, 3, ThreadBlocks.from_csc) as blocks:
         store = shared_store(blocks, 300, 20)
-        assert store._place(np.arange(21), 2) == HERE
-        assert isinstance(store, Store)
+        assert type(store.chosen(np.arange(21))) is Chosen
