@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-storage test-net test-soak test-lowest fuzz soak lint bench bench-net notebooks clean
+.PHONY: help demo test test-storage test-net test-soak test-lowest fuzz soak lint bench bench-net notebooks docs dist clean
 
 help:
 	@echo "make demo         run the whole pipeline on a generated data set"
@@ -15,6 +15,8 @@ help:
 	@echo "make fuzz         spoiled files and texts by the thousand, in batches; COUNT=N (100000) and SEED=S (0) choose how many and which"
 	@echo "make soak         a cluster at work is disturbed, and every result compared; MINUTES=M (30) and SEED=S (0)"
 	@echo "make notebooks    execute the notebooks and write them back with their outputs"
+	@echo "make docs         build the documentation into site/; warnings and dead links are errors"
+	@echo "make dist         build wheel and sdist into dist/, check them, install the wheel elsewhere and fit a model with it"
 	@echo "make bench        the benchmarks, against other solvers too; DATA=DIR takes real data from a folder,"
 	@echo "                  LIMIT=S gives each solver S seconds on a data set (300 by default)"
 	@echo "make bench-net    what a fit sends over a network of 1 Gbit/s, and how long that takes (needs root and iproute2)"
@@ -95,5 +97,25 @@ bench-net: $(VENV)/installed
 notebooks: $(VENV)/installed
 	$(BIN)/python notebooks/execute.py
 
+$(VENV)/docs: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/docs
+	$(BIN)/python docs/site.py gather build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/site.py check site
+	@echo "the documentation is in site/index.html"
+
+$(VENV)/release: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
+
+dist: $(VENV)/release
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist . > /dev/null
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tests/check_dist.py dist
+
 clean:
-	rm -rf $(VENV) .venv-lowest demo build *.egg-info benchmarks/.envs benchmarks/.problems
+	rm -rf $(VENV) .venv-lowest demo build dist site *.egg-info benchmarks/.envs benchmarks/.problems

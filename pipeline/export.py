@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -72,7 +72,7 @@ def _logistic(model: PathModel, lambda_index: int, width: int) -> LogisticRegres
     ratio, intercept = float(model.record.option("l1_ratio")), model.has_intercept
     fitted = LogisticRegression(
         C=1.0 / model.lambdas[lambda_index],
-        l1_ratio=ratio,
+        **sklearn_penalty(ratio),
         solver="saga" if intercept or ratio < 1.0 else "liblinear",  # which minimises the same
         fit_intercept=intercept,
     )
@@ -82,6 +82,15 @@ def _logistic(model: PathModel, lambda_index: int, width: int) -> LogisticRegres
     fitted.n_features_in_ = width
     fitted.n_iter_ = np.array([model.path[lambda_index]["rounds"]], dtype=np.int32)
     return fitted
+
+
+def sklearn_penalty(l1_ratio: float) -> dict[str, Any]:
+    """What LogisticRegression is told of the penalty: from version 1.8 on l1_ratio alone, before that its name, too."""
+    from sklearn.linear_model import LogisticRegression
+
+    if getattr(LogisticRegression(), "penalty", None) != "l2":
+        return {"l1_ratio": l1_ratio}
+    return {"penalty": "l1"} if l1_ratio == 1.0 else {"penalty": "elasticnet", "l1_ratio": l1_ratio}
 
 
 def _refuse_other_losses(model: PathModel, program: str, losses: tuple[str, ...]) -> None:

@@ -62,6 +62,8 @@ def test_there_are_notebooks() -> None:
         "02_path_and_sparsity",
         "03_cluster",
         "04_paper_experiment",
+        "05_rare_events",
+        "06_speed",
     ]
 
 

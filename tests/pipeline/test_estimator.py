@@ -17,6 +17,7 @@ import joblib  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import sklearn
 from dask import delayed
 from distributed import Client
 from scipy.stats import norm
@@ -34,12 +35,22 @@ from pipeline import L1LinearRegression, L1LogisticRegression, L1LogisticRegress
 from pipeline.estimators import linear
 from pipeline.estimators import path as estimator_path
 from pipeline.estimators import single as estimator
+from pipeline.export import sklearn_penalty
 from tests.pipeline.runs import make_rows, to_text
 from transforms import UserError, convert_libsvm, from_arrays, open_dataset
 
 
+def broken_checks(estimator: Any) -> dict[str, str]:
+    """In scikit-learn 1.6 two checks of weights give the compared fits of two-class estimators different labels."""
+    if isinstance(estimator, L1LinearRegression) or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 7):
+        return {}
+    kinds = ("dense", "sparse")
+    return {f"check_sample_weight_equivalence_on_{kind}_data": "the check shuffles classes" for kind in kinds}
+
+
 @parametrize_with_checks(
-    [L1LogisticRegression(), L1LogisticRegressionPath(path_length=4, gap=1e-10), L1LinearRegression()]
+    [L1LogisticRegression(), L1LogisticRegressionPath(path_length=4, gap=1e-10), L1LinearRegression()],
+    expected_failed_checks=broken_checks,
 )
 def test_scikit_learn_finds_its_rules_kept(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
@@ -58,7 +69,7 @@ def test_the_examples_in_the_docs_are_true(module: Any) -> None:
 def liblinear(X: Any, y: np.ndarray, lam: float, weights: Any = None) -> np.ndarray:
     """Coefficients without an intercept: LIBLINEAR would penalise it."""
     reference = LogisticRegression(
-        l1_ratio=1.0, C=1 / lam, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=20_000
+        **sklearn_penalty(1.0), C=1 / lam, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=20_000
     )
     coefficients: np.ndarray = reference.fit(X, y, sample_weight=weights).coef_
     return coefficients
@@ -102,7 +113,12 @@ def test_class_weights_are_those_of_scikit_learn() -> None:
     y[:60] = 1
     for weight in ("balanced", {1: 0.5, -1: 3.0}):
         reference = LogisticRegression(
-            l1_ratio=1.0, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=20_000, class_weight=weight
+            **sklearn_penalty(1.0),
+            solver="liblinear",
+            fit_intercept=False,
+            tol=1e-8,
+            max_iter=20_000,
+            class_weight=weight,
         )
         model = without_intercept(gap=1e-8, class_weight=weight)
         coefficients = model.fit(X, y).coef_
@@ -130,7 +146,7 @@ def test_with_an_intercept_it_is_scikit_learn_s_minimum(ratio: float, weight: st
     y[:60] = 1
     model = L1LogisticRegression(2.0, l1_ratio=ratio, class_weight=weight, gap=1e-9).fit(X, y)
     reference = LogisticRegression(
-        C=0.5, l1_ratio=ratio, solver="saga", class_weight=weight, tol=1e-9, max_iter=200_000, random_state=0
+        C=0.5, **sklearn_penalty(ratio), solver="saga", class_weight=weight, tol=1e-9, max_iter=200_000, random_state=0
     ).fit(sp.csr_matrix(X, dtype=np.float64), y)
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4)
     np.testing.assert_allclose(model.intercept_, reference.intercept_, atol=1e-4)

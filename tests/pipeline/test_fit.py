@@ -20,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 
 from pipeline import PathOptions, Watcher, fit_path
 from pipeline.blocks import DaskBlocks
+from pipeline.export import sklearn_penalty
 from pipeline.placement import list_workers
 from pipeline.resident import ExampleOptions, stretches
 from pipeline.run import Run
@@ -86,7 +87,12 @@ def test_path_reaches_liblinear_and_carries_its_gap(
     for row in stored_path(tmp_path / "run"):
         beta = coefficients(tmp_path / "run", row["index"], X.shape[1])
         reference = LogisticRegression(
-            l1_ratio=1.0, C=1 / row["lambda"], solver="liblinear", fit_intercept=False, tol=1e-9, max_iter=5000
+            **sklearn_penalty(1.0),
+            C=1 / row["lambda"],
+            solver="liblinear",
+            fit_intercept=False,
+            tol=1e-9,
+            max_iter=5000,
         ).fit(X, y)
         best = objective(X, y, reference.coef_[0], row["lambda"])
         assert row["objective"] == pytest.approx(objective(X, y, beta, row["lambda"]), rel=1e-9)

@@ -16,6 +16,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
+from pipeline.export import sklearn_penalty
 from solver import (
     DefaultOptions,
     Examples,
@@ -153,7 +154,7 @@ def test_logistic_models_are_those_of_scikit_learn(ratio: float, intercept: bool
     reference = well_behaved("logistic", weighted, l1_ratio=ratio, intercept=intercept)
     lam = lambda_at(reference, 0.1)
     theirs = LogisticRegression(
-        C=1.0 / lam, l1_ratio=ratio, fit_intercept=intercept, solver="saga", tol=1e-9, max_iter=20_000
+        C=1.0 / lam, **sklearn_penalty(ratio), fit_intercept=intercept, solver="saga", tol=1e-9, max_iter=20_000
     )
     # With weights, saga comes to no rest where the penalty is L1 alone: it gets the examples repeated.
     times = reference.weights.astype(int)

@@ -16,6 +16,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
+from pipeline.export import sklearn_penalty
 from solver import (
     Block,
     Coefficients,
@@ -166,7 +167,7 @@ def test_columns_far_from_zero_are_no_trap(mean: float) -> None:
     found = path(X, examples, length=14)
     assert all(solution.rounds <= 3 for solution in found)
     liblinear = LogisticRegression(
-        l1_ratio=1, solver="liblinear", C=1 / found[3].lam, tol=1e-5, max_iter=200, fit_intercept=False
+        **sklearn_penalty(1.0), solver="liblinear", C=1 / found[3].lam, tol=1e-5, max_iter=200, fit_intercept=False
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it has not converged: it is a bound from above all the same

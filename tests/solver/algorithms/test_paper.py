@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sklearn
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
+from pipeline.export import sklearn_penalty
 from solver import (
     Coefficients,
     ConvergenceWarning,
@@ -32,10 +32,8 @@ NAMES = ["tall", "wide", "sparse", "one_hot", "dense", "mixed"]
 
 
 def liblinear(X: Any, y: Any, lam: float, weights: Any = None) -> Coefficients:
-    recent = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8)
-    penalty: dict[str, Any] = {"l1_ratio": 1.0} if recent else {"penalty": "l1"}
     model = LogisticRegression(
-        C=1.0 / lam, solver="liblinear", fit_intercept=False, tol=1e-10, max_iter=100_000, **penalty
+        C=1.0 / lam, solver="liblinear", fit_intercept=False, tol=1e-10, max_iter=100_000, **sklearn_penalty(1.0)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it stopped at rounding rather than at 1e-10
