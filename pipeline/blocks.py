@@ -147,7 +147,8 @@ class DaskBlocks(Blocks):
         if len(apart) < len(self._holders) or any(one.residency != "memory" for one in apart):
             return Others()
         threads = sum(min(one.worker.threads, len(one.groups)) for one in apart)
-        room = len(apart) * min(self._room(one) for one in apart)
+        features = self.layout.size  # workers get examples in proportion to their features
+        room = min(self._room(one) * features // max(one.size, 1) for one in apart)
         copies = len(apart) if self._exchange is None else 1
         far = on_several_hosts(one.worker.address for one in apart)
         return Others(threads, len(apart), copies, room, NETWORK_BYTE if far else LOCAL_BYTE)
@@ -395,7 +396,7 @@ class DaskBlocks(Blocks):
         """If workers could not reach each other, until blocks are dealt out anew."""
         if self._exchange is None or not self._exchange.unreachable:
             return False
-        where, self._exchange = self._exchange.unreachable, None
+        where, self._exchange, self._others = self._exchange.unreachable, None, None
         logger.warning("warning: %s is out of reach of other workers: the driver sends vectors to each of them", where)
         return True
 

@@ -32,7 +32,7 @@ from solver.questions import asked, joined_arrays, nothing, summed, total
 from solver.stretches import ColumnSource, InMemory, Part, SafePrefix, in_stretches
 
 if TYPE_CHECKING:
-    from solver.shard import ColumnRows, Shard, Sliced, WeightedRows
+    from solver.algorithms.certified.shard import ColumnRows, Shard, Sliced, WeightedRows
 
 # What may set β, margins or slopes of a block.
 ITERATE = ("start", "set_margins", "put", "sweep", "list_again")
@@ -384,7 +384,9 @@ class Block:
     @asked(nothing, kept=True, replaces=["begin_rows", "add_rows"])
     def begin_rows(self) -> None:
         """Hold no columns by example."""
-        from solver.shard import Shard  # it needs the algorithm's store, and the algorithm this module
+        from solver.algorithms.certified.shard import (
+            Shard,  # it needs the algorithm's store, and the algorithm this module
+        )
 
         self._shard = Shard()
 

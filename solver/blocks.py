@@ -34,7 +34,7 @@ from solver.questions import summed, total
 from solver.stretches import Part
 
 if TYPE_CHECKING:
-    from solver.shard import Sliced, StoredRows, WeightedRows
+    from solver.algorithms.certified.shard import Sliced, StoredRows, WeightedRows
 
 
 class Others(NamedTuple):

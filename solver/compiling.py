@@ -10,12 +10,13 @@ import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from time import monotonic, perf_counter, sleep
+from typing import IO, Any
 
 from numba.core import event
 
 PACKAGES = ("pipeline", "solver", "transforms")
+PATIENCE = 20.0  # seconds to wait for another process that compiles; all kernels of a sweep take less
 
 
 class Compiling(event.Listener):  # type: ignore[misc]
@@ -72,10 +73,22 @@ def watched(watcher: Callable[[], None]) -> Iterator[None]:
         COMPILING.watchers.remove(watcher)
 
 
+def _wait_for(lock: IO[str]) -> None:
+    """Until the lock is this process's, but no longer than PATIENCE. In short turns, so that signals are heard."""
+    deadline = monotonic() + PATIENCE
+    while monotonic() < deadline:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sleep(0.05)
+    return None
+
+
 @contextmanager
 def one_process(kernel: Any) -> Iterator[None]:
     """Wait while another process of this machine compiles kernels: what it compiles need not be compiled here.
 
+    It may be stopped, or someone else's: after a while this process compiles for itself.
     kernel: one of those to be compiled, whose folder of the cache holds the lock. Where there is none, nobody waits.
     """
     lock = None
@@ -83,7 +96,7 @@ def one_process(kernel: Any) -> Iterator[None]:
         folder = Path(kernel.stats.cache_path)
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "compiling.lock").open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _wait_for(lock)
     try:
         yield
     finally:

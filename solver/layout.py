@@ -51,6 +51,8 @@ class Layout:
 
 def examples_for(n: int, first: int, last: int, size: int) -> tuple[int, int]:
     """Of n examples, those of a block that has the features first to last of `size`: as large a share of them."""
+    if first == last:  # a block without features
+        return 0, 0
     lo, hi = (n * one // size // WORD * WORD for one in (first, last))
     return lo, n if last == size else hi
 

@@ -80,10 +80,9 @@ def learn_together(
     models, valued = l1.size, values.size > 0
     gravity, margin, update = np.zeros(models), np.empty(models), np.empty(models)
     for i in range(signed.size):
-        s = abs(signed[i])
+        s, y = abs(signed[i]), 1.0 if signed[i] > 0.0 else -1.0
         if s == 0.0:
             continue
-        y = 1.0 if signed[i] > 0.0 else -1.0
         seen += s
         step = rate * s * seen**-power
         margin[:] = 0.0

@@ -121,6 +121,21 @@ def test_killed_workers_are_done_without(
         caplog.clear()
 
 
+def test_workers_whose_blocks_have_no_features_share_the_search(
+    cluster: HandMade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    X = sp.random_array((700, 5), density=0.5, rng=rng, format="csc", dtype=np.float32)
+    y = np.where(X @ rng.normal(size=5) + 0.5 * rng.normal(size=700) > 0, 1, -1)
+    narrow = from_arrays(X, y, str(tmp_path / "data"), partitions=8)
+    with open_client(ClusterOptions(workers=1)) as client:
+        expected = fitted(narrow, tmp_path / "alone", DefaultOptions(), client)
+    monkeypatch.setattr(sharing, "SHARING", replace(SHARING, call=0.0, entry=1.0, multiplication=1.0))
+    for name in "abc":
+        cluster.worker(name)
+    assert_same(fitted(narrow, tmp_path / "shared", DefaultOptions(), cluster.client), expected, 1e-6)
+
+
 @pytest.mark.parametrize("most_by_example", [0, 3000], ids=["by feature", "by example"])
 def test_killed_workers_that_share_the_search_are_done_without(
     cluster: HandMade,

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 import pytest
 
+from solver import compiling
 from solver.arrays import Coefficients
 from solver.compiling import COMPILING, one_process, watched, working_seconds
 from solver.records import Log, RoundRecord
@@ -58,6 +59,19 @@ def test_processes_compile_one_after_the_other(tmp_path: Path) -> None:
         fcntl.flock(other, now)
     with lock.open("w") as other:
         fcntl.flock(other, now)
+
+
+def test_a_process_that_keeps_the_lock_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be stopped."""
+    monkeypatch.setattr(compiling, "PATIENCE", 0.2)
+    kernel, done = SimpleNamespace(stats=SimpleNamespace(cache_path=str(tmp_path))), False
+    with (tmp_path / "compiling.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with one_process(kernel):
+            done = True
+    assert done
 
 
 def test_no_lambda_pays_for_compiling(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ gram          Gram matrices, formed and updated
 gram_problem  a quadratic model with its Gram matrix at hand
 store         the driver's columns
 sharing       where passes over them are made: by the driver, or by the blocks
+shard         columns by example, as the blocks hold them for that
 split         rounds split by feature, when the working set exceeds the memory for it
 span          a search over several directions at once
 tuning        the constants, each with its unit, its reason and what set it

@@ -54,7 +54,8 @@ def solve_path(
     """Solve each λ, warm-started at the solution of the one before.
 
     A path that is taken up with a state goes back to it, solves the λ that are done since then again without reporting
-    them, and ends with the same bits as if it had never been cut. Without one it has no slopes and no Gram matrices
+    them, and ends with the same bits as if it had never been cut; within the tolerance where blocks share the search.
+    Without one it has no slopes and no Gram matrices
     yet: it takes one more sweep, and its models may differ within the tolerance.
     """
     search, first = _take_up(blocks, problem, lambdas, options, null, start)

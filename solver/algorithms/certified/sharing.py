@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solver.algorithms.certified.shard import Sliced, StoredRows, WeightedRows
 from solver.algorithms.certified.store import Chosen, Rows, Store
 from solver.algorithms.certified.tuning import SHARING
 from solver.arrays import Coefficients, Float64, Int64
 from solver.blocks import Blocks, Others
 from solver.chosen import Coordinates, PartMove
-from solver.shard import Sliced, StoredRows, WeightedRows
 from solver.threads import Threads
 
 HERE, BY_FEATURE, BY_EXAMPLE = "here", "by feature", "by example"
@@ -71,13 +71,13 @@ class SharedStore(Store):
         self._by_example: Int64 = np.empty(0, np.int64)  # what blocks hold by example, in their order
 
     def keep(self, position: Int64) -> None:
-        super().keep(position)
-        if self._by_example.size:
+        if self._by_example.size:  # before columns go: a block that is lost meanwhile is given those that it had
             self.blocks.begin_rows()
             self._by_example = np.empty(0, np.int64)
+        super().keep(position)
 
     def chosen(self, slots: Int64) -> Chosen:
-        return SharedChosen(self, slots) if self.blocks.others.threads else Chosen(self, slots)
+        return SharedChosen(self, slots) if slots.size and self.blocks.others.threads else Chosen(self, slots)
 
     def shared_parts(self, chosen: Coordinates, order: Int64, w: Float64) -> BlockParts | None:
         """The parts of cycles over these coordinates, done by the blocks; None where the driver does them."""

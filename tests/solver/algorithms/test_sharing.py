@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import cycle
@@ -14,11 +16,13 @@ from scipy import sparse
 from solver import DefaultOptions, Examples, ProblemOptions, ThreadBlocks, make_problem, null_model, solve_path
 from solver.algorithms.certified import gram, sharing, stiff
 from solver.algorithms.certified import model as models
+from solver.algorithms.certified.shard import Sliced
 from solver.algorithms.certified.sharing import BY_EXAMPLE, BY_FEATURE, HERE, SharedStore, Work, expected_seconds
 from solver.algorithms.certified.store import Chosen, Rows
 from solver.algorithms.certified.tuning import GRAM_CHOICE, GRAM_MATRIX, SHARING, STIFF
 from solver.blocks import Others
 from solver.columns import Columns
+from solver.layout import Layout, split_for
 from solver.stretches import Part
 from solver.threads import Threads
 from tests.solver.algorithms.test_gram import filled_store, mixed
@@ -122,6 +126,49 @@ def test_columns_that_leave_the_store_are_not_used_by_example_any_more(monkeypat
             np.testing.assert_allclose(store.product(store.slots(position), d), X[:, position] @ d, atol=1e-5)
         store.keep(np.array([9, 12]))
         np.testing.assert_allclose(store.product(store.slots(np.array([12])), np.ones(1)), X[:, 12], atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::solver.records.ConvergenceWarning")
+@pytest.mark.parametrize("memory", [1000, 2000])
+def test_blocks_that_are_lost_while_columns_are_dropped_change_nothing(
+    memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    X = sparse.random_array((60, 90), density=0.3, rng=rng, format="csc", dtype=np.float32)
+    examples = Examples.of(np.sign(X @ rng.normal(size=90) + 0.3 * rng.normal(size=60)))
+    options = DefaultOptions(subspace_memory=memory, max_rounds=40)
+
+    def make() -> ThreadBlocks:
+        return ThreadBlocks.from_csc(X, examples, 3)
+
+    def path(blocks: Any) -> list[float]:
+        problem = make_problem(blocks, examples, ProblemOptions(intercept=False))
+        null = null_model(blocks, problem)
+        lambdas = [ratio * null.lambda_max for ratio in (0.5, 0.2, 0.19, 0.004)]
+        return [one.objective for one in solve_path(blocks, problem, lambdas, options, null=null)]
+
+    prefer(monkeypatch, BY_EXAMPLE)
+    expected = path(ForgetfulApart(make, lambda number: False))
+    np.testing.assert_allclose(path(ForgetfulApart(make, lambda number: True)), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [[1], [3, 0, 2], [0, 0, 5], [5, 0, 0], [1, 1, 1, 1, 1, 0, 0, 0], [7, 1, 90]], ids=str)
+@pytest.mark.parametrize("n", [1, 63, 64, 700, 704])
+def test_each_example_is_one_blocks(n: int, sizes: list[int]) -> None:
+    """Blocks without features get none; they may be the last."""
+    examples = Sliced((np.arange(n, dtype=np.float64),), n, sum(sizes))
+    cut = [part.vectors[0] for part in split_for(examples, Layout(sizes))]
+    np.testing.assert_array_equal(np.concatenate(cut), np.arange(n))
+    assert all(part.size == 0 for part, size in zip(cut, sizes, strict=True) if size == 0)
+    none = Sliced((np.empty(0),), 0, 0)
+    assert [part.n for part in split_for(none, Layout([0, 0]))] == [0, 0]
+
+
+@pytest.mark.parametrize("module", ["shard", "sharing", "store"])
+def test_a_worker_can_load_it_before_anything_else(module: str) -> None:
+    """Its first question loads it, not a script that has loaded the solver."""
+    done = subprocess.run([sys.executable, "-c", f"import solver.algorithms.certified.{module}"], check=False)
+    assert done.returncode == 0
 
 
 def test_cost_model_sends_work_where_it_takes_the_least_time() -> None:

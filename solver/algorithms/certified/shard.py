@@ -87,7 +87,7 @@ class Shard:
             self._store = Store(rows.n, SHARING.most_by_example, budget=0, threads=Threads(1))
         for columns in rows.columns:
             position = self._count + np.arange(columns.count)
-            self._store.add(position, [Part(self._count, columns)])
+            self._store.add(position, [Part(0, columns)])  # one shelf for all: a pass is one run
             self._count += columns.count
 
     def sums(self, position: Int64, r: Float64, w: Float64) -> Float64:
