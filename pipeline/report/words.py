@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.metrics import NUMBER, TEST, Metric, find_metric, metrics_in
 from pipeline.report.data import Judgement, RunData, relative_gap
 from pipeline.report.format import count, duration, lambda_hint, metric, metric_title, number, percent
-from pipeline.summary import why_none
+from pipeline.summary import ONE_LABEL, has_one_label, why_none
 from transforms.storage import redact
 
 
@@ -120,7 +120,8 @@ def _on_test_data(data: RunData, row: dict[str, Any]) -> str:
     if test is None or not found:
         return ""
     figures = ", ".join(f"{one.label} {metric(value)}" for one, value in found if value is not None)
-    return f" On {count(test.examples, 'test example')}, which had no part in choosing it: {figures}."
+    one_label = f" ({ONE_LABEL})" if has_one_label(data.model, TEST) else ""
+    return f" On {count(test.examples, 'test example')}, which had no part in choosing it{one_label}: {figures}."
 
 
 def _of_all(data: RunData, row: dict[str, Any]) -> str:
