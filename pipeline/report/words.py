@@ -98,7 +98,8 @@ def judges(data: RunData) -> str:
 def judged_by(judged: Judgement) -> str:
     """The examples of an evaluation, for a list to choose from."""
     kind = "held-out" if judged.record.held_out else "test"
-    part = "chose nothing" if judged.prefix == TEST else "chose the model"
+    chose = judged.prefix != TEST and judged.record.best is not None  # those of one class choose none
+    part = "chose the model" if chose else "chose nothing"
     return f"{count(judged.record.examples, f'{kind} example')}, which {part}"
 
 

@@ -20,7 +20,9 @@ from pipeline import PathModel, PathOptions, evaluate, fit_path
 from pipeline.choice import choose_model
 from pipeline.metrics import metric_names, metrics_of
 from pipeline.report.data import read_run
-from pipeline.report.words import _what_is_best, tiles
+from pipeline.report.tables import evaluation_pairs
+from pipeline.report.words import _what_is_best, judged_by, tiles
+from pipeline.report.write import render
 from tests.damage import unsealed
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import OutputExists, UserError, convert_libsvm
@@ -206,6 +208,11 @@ def test_what_is_said_of_one_class_is_one_story(client: Client, run: str, write:
     data = read_run(run, StorageOptions())
     assert data.best is None and data.featured == taken
     assert "No model is best by the data that judge them: all of these examples have one label" in _what_is_best(data)
+    assert judged_by(data.judgements[0]) == "2 test examples, which chose nothing"
+    assert {"Judged by", "Best by"} < dict(evaluation_pairs(data)).keys()
+    assert dict(evaluation_pairs(data))["Best by"] == "–"
+    page = render(data)
+    assert "is marked" not in page and "chose the model" not in page
 
 
 def test_an_evaluation_says_that_the_report_is_older(run: str, write: Write, submit: Submit) -> None:
