@@ -125,7 +125,7 @@ def _chooses(model: PathModel, store: MarginStore, asked: bool | None, held_out:
     """Do these data choose the best model, or only judge? Those of one class choose none, and move none."""
     before = model.record.evaluation
     if store.one_class:
-        return before is None or before.best is None
+        return asked is not False and (before is None or before.best is None)
     return held_out or before is None or before.held_out is None if asked is None else asked
 
 

@@ -215,6 +215,15 @@ def test_what_is_said_of_one_class_is_one_story(client: Client, run: str, write:
     assert "is marked" not in page and "chose the model" not in page
 
 
+def test_data_of_one_class_that_only_judge_leave_the_evaluation_alone(client: Client, run: str, write: Write) -> None:
+    with pytest.warns(UserWarning, match="every test example has the label"):
+        evaluate(run, write("one.svm", b"1 1:1\n1 2:1\n"), client=client)
+        evaluate(run, write("other.svm", b"-1 1:1\n"), choose=False, client=client)
+    record = PathModel.load(run).record
+    assert record.evaluation is not None and record.evaluation.examples == 2
+    assert record.test is not None and record.test.examples == 1
+
+
 def test_an_evaluation_says_that_the_report_is_older(run: str, write: Write, submit: Submit) -> None:
     text = write("t.svm", to_text(*make_rows(seed=1)))
     assert "report.html" not in submit("evaluate", run, text).stdout
