@@ -1,4 +1,8 @@
-"""The areas under the precision-recall curve and the ROC curve of n examples, in one pass over their order."""
+"""The areas under the precision-recall curve and the ROC curve of n examples, in one pass over their order.
+
+Both are undefined for examples of one class. The area under the precision-recall curve of positives alone would be 1
+for every model, and tell none from another.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from numba import njit
 
 @njit(nogil=True, cache=True)
 def areas(order, margins, labels, weights):  # type: ignore[no-untyped-def]
-    """(average precision, ROC AUC) given the order of rising margins; equal margins are one threshold."""
+    """(average precision, ROC AUC), given the order of rising margins. Equal margins are one threshold."""
     positives = negatives = 0.0
     for k in range(order.size):
         weight = weights[order[k]] if weights.size > 0 else 1.0
@@ -16,6 +20,8 @@ def areas(order, margins, labels, weights):  # type: ignore[no-untyped-def]
             positives += weight
         else:
             negatives += weight
+    if positives <= 0 or negatives <= 0:
+        return np.nan, np.nan
     true = false = precision_area = roc_area = 0.0
     k = order.size - 1
     while k >= 0:
@@ -33,6 +39,4 @@ def areas(order, margins, labels, weights):  # type: ignore[no-untyped-def]
         false += more_false
         if more_true > 0:
             precision_area += more_true * true / (true + false)
-    precision = precision_area / positives if positives > 0 else np.nan
-    roc = roc_area / (positives * negatives) if positives > 0 and negatives > 0 else np.nan
-    return precision, roc
+    return precision_area / positives, roc_area / (positives * negatives)

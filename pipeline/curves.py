@@ -91,8 +91,21 @@ def curve_table(curves: Sequence[Curve], lambdas: Sequence[float]) -> pa.Table:
     return pa.Table.from_arrays([pa.array(column) for column in columns], schema=CURVE_SCHEMA)
 
 
-def read_curves(fs: Any, path: str, checksum: str, lambdas: Sequence[float]) -> list[Curve | None]:
-    """The bins of these λ from the file at `path`; None of a λ that was fitted after the evaluation."""
+def curves_match(fs: Any, path: str, checksum: str) -> bool:
+    """Is the file at `path` there, and is it the one of this checksum?"""
+    with explained(display(fs, path)):
+        try:
+            content = fs.cat_file(path)
+        except FileNotFoundError:
+            return False
+    return hashlib.sha256(content).hexdigest() == checksum
+
+
+def read_curves(fs: Any, path: str, checksum: str, lambdas: Sequence[float], remedy: str) -> list[Curve | None]:
+    """The bins of these λ from the file at `path`; None of a λ that was fitted after the evaluation.
+
+    remedy: the command that writes the file again.
+    """
     where = display(fs, path)
     try:
         with explained(where):
@@ -106,9 +119,9 @@ def read_curves(fs: Any, path: str, checksum: str, lambdas: Sequence[float]) -> 
         if not all(np.isfinite(column).all() for column in columns):
             raise Mismatch("numbers that are not finite")
     except FileNotFoundError:
-        raise UserError(f"{where}: missing: evaluate again") from None
+        raise UserError(f"{where}: missing. Evaluate again: {remedy}") from None
     except UNREADABLE as error:
-        raise UserError(f"{where}: damaged ({one_line(error)}): evaluate again") from None
+        raise UserError(f"{where}: damaged ({one_line(error)}). Evaluate again: {remedy}") from None
     of, *rest = columns
     taken = [np.flatnonzero(of == lam) for lam in lambdas]
     return [Curve(*(column[rows] for column in rest)) if rows.size else None for rows in taken]

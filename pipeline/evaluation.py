@@ -125,7 +125,7 @@ def _chooses(model: PathModel, store: MarginStore, asked: bool | None, held_out:
     """Do these data choose the best model, or only judge? Those of one class choose none, and move none."""
     before = model.record.evaluation
     if store.one_class:
-        return before is None or before.best is None
+        return asked is not False and (before is None or before.best is None)
     return held_out or before is None or before.held_out is None if asked is None else asked
 
 
@@ -235,8 +235,14 @@ class MarginStore:
         self._map = np.memmap(self._file, dtype=np.float64, mode="r")
 
     @property
+    def only_label(self) -> Any:
+        """The label of all examples that have a weight; None if they have several."""
+        counted = self.labels if self.weights is None else self.labels[self.weights > 0]
+        return counted[0] if (counted == counted[0]).all() else None
+
+    @property
     def one_class(self) -> bool:
-        return self._kind != NUMBER and bool((self.labels == self.labels[0]).all())
+        return self._kind != NUMBER and self.only_label is not None
 
     def margins(self, k: int) -> np.ndarray:
         """Those of λ k, in the order of the labels."""
@@ -269,8 +275,8 @@ def _judge(
             curves += [] if curve is None else [curve]
             progress.advance(1)
     undefined = [metric.label for metric in metrics_for(kind) if rows[0][metric.name] is None]
-    if undefined and (store.labels == store.labels[0]).all():
-        first = store.labels[0]
+    first = store.only_label
+    if undefined and first is not None:
         label = first if kind == NUMBER else model.label_map["+1" if first > 0 else "-1"]
         what = f"{' and '.join(undefined)} {'is' if len(undefined) == 1 else 'are'} undefined"
         warnings.warn(f"every test example has the label {label:g}: {what}", stacklevel=3)

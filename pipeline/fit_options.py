@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass
 
 from solver.options import option
@@ -25,4 +27,15 @@ class PathOptions:
 
         if self.lambdas is not None:
             return falling([*self.lambdas, *self.extra])
+        refuse_vanishing_grid(largest, self.length, self.ratio)
         return lambda_grid(largest, self.length, self.ratio, self.extra)
+
+
+def refuse_vanishing_grid(largest: float, length: int, ratio: float) -> None:
+    """A grid so long that its last λ is no number above 0."""
+    if length >= 1 and largest > 0 and 0 < ratio < 1 and largest * ratio**length == 0:
+        most = max(int((math.log(sys.float_info.min) - min(math.log(largest), 0.0)) / math.log(ratio)), 1)
+        raise ValueError(
+            f"path length {length} and path ratio {ratio:g} make λ too small for a number: λmax · {ratio:g}^{length} "
+            f"is 0. Take a length of at most {most}, or a ratio nearer to 1"
+        )

@@ -36,7 +36,7 @@ class Scores:
 
     @cached_property
     def areas(self) -> tuple[float, float]:
-        """The areas under the precision-recall curve and the ROC curve; NaN where one is undefined."""
+        """The areas under the precision-recall curve and the ROC curve; NaN of examples of one class."""
         from pipeline.areas import areas  # here, as commands need the names of metrics and not numba
 
         none = np.empty(0)

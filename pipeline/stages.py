@@ -20,6 +20,7 @@ from typing import Any
 from distributed import Client
 
 from pipeline.cluster import ClusterOptions, open_client
+from pipeline.curves import curves_match
 from pipeline.display import Display, SilentDisplay
 from pipeline.evaluation import evaluate, has_unjudged
 from pipeline.events import Event, Watcher
@@ -29,7 +30,7 @@ from pipeline.metrics import NUMBER, TEST, metric_names
 from pipeline.run import DATA, Run, read_path
 from pipeline.run_record import EvaluationRecord, RunRecord, read_run_record, update_run
 from pipeline.scoring import Source, client_for, find_sources, source_identity
-from pipeline.stored import PATH, REPORT, RUN_JSON
+from pipeline.stored import CURVES, PATH, REPORT, RUN_JSON
 from solver import ProblemOptions
 from solver.compiling import COMPILING, working_seconds
 from solver.losses import Loss, find_loss
@@ -341,8 +342,9 @@ class _Pipeline:
         """Judge the models, unless that is done. Returns whether there was work."""
         stored = self.evaluation(judges)
         rows = read_path(self.output, self.storage)
-        same = stored is not None and _identity(stored) == _identity(judges)
-        todo = not same or has_unjudged(rows, "" if judges.chooses else TEST)
+        prefix = "" if judges.chooses else TEST
+        same = stored is not None and _identity(stored) == _identity(judges) and self.has_curves(stored, prefix)
+        todo = not same or has_unjudged(rows, prefix)
         if todo:
             self.display.stage("evaluate")
             evaluate(
@@ -358,6 +360,11 @@ class _Pipeline:
                 storage_options=self.storage,
             )
         return todo
+
+    def has_curves(self, stored: EvaluationRecord, prefix: str) -> bool:
+        """Are the curves of an evaluation as it wrote them? True of one that wrote none."""
+        fs, path = open_storage(self.output, self.storage)
+        return stored.curves is None or curves_match(fs, f"{path}/{prefix}{CURVES}", stored.curves)
 
     def report(self, names: dict[str, Any] | None) -> str:
         """Where the page is; it is written if the run, or the names of the features, have changed since."""

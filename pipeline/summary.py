@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.choice import choose_model
-from pipeline.metrics import TEST, find_metric, metrics_for, shown
+from pipeline.metrics import NUMBER, TEST, find_metric, metrics_for, shown
 from pipeline.model import PathModel
 from pipeline.run_record import EvaluationRecord
 from pipeline.stored import REPORT
+
+ONE_LABEL = "all of these examples have one label"
 
 
 def summary_lines(run: str, storage_options: dict[str, Any] | None = None) -> list[str]:
@@ -60,6 +62,7 @@ def _tested(model: PathModel) -> list[str]:
         return []
     row = model.path[choose_model(model).index]
     share = ", which chose nothing" if model.record.evaluation else ""
+    share += f" ({ONE_LABEL})" if has_one_label(model, TEST) else ""
     return [
         f"Judged by {test.examples:,} examples of the test data{share}:",
         f"  test:      {_quality(model, row, TEST)}",
@@ -104,9 +107,14 @@ def _best(model: PathModel, best: int | None, metric: str) -> list[str]:
 
 def why_none(model: PathModel) -> str:
     """Why an evaluation chose no model."""
-    if all(row.get("auc") is None for row in model.path):
-        return "all of these examples have one label"
+    if has_one_label(model):
+        return ONE_LABEL
     return f"{find_metric(model.metric).label} is not known of all models"
+
+
+def has_one_label(model: PathModel, prefix: str = "") -> bool:
+    """Are the examples of an evaluation of one class? prefix: TEST, of data that chose nothing."""
+    return model.label_kind != NUMBER and all(row.get(f"{prefix}auc") is None for row in model.path)
 
 
 def _exactness(row: dict[str, Any]) -> list[str]:

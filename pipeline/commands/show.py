@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ Examples:
 """
 FEATURES = 10
 NOTHING = "–"
+FORMULA = ("=", "+", "-", "@")  # text that begins so is a formula to a spreadsheet
+SPACES, CONTROLS = re.compile(r"[\t\n\v\f\r\u2028\u2029]"), re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @click.command("show", epilog=EXAMPLES)
@@ -111,7 +114,18 @@ def _rows(model: PathModel) -> list[dict[str, Any]]:
 def _write_csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    """A value for CSV. Text loses control characters, and gets an apostrophe where it would be a formula.
+
+    cell() in report.js does so in the report.
+    """
+    if not isinstance(value, str):
+        return value
+    text = CONTROLS.sub("\N{REPLACEMENT CHARACTER}", SPACES.sub(" ", value))
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def _names(model: PathModel, url: str | None, storage_options: dict[str, Any] | None) -> dict[int, str]:

@@ -324,7 +324,7 @@ class L1Classifier(ClassifierMixin, L1Estimator):  # type: ignore[misc]
             raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if self.classes_.size < 2:
-            raise ValueError(f"y has one class only ({self.classes_[0]!r}); two classes are needed")
+            raise ValueError(f"y has one class only ({self.classes_.tolist()[0]!r}); two classes are needed")
         signs = (2 * codes - 1).astype(np.int8)
         if sample_weight is None and self.class_weight is None:
             return signs, None

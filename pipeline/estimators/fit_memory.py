@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from dask.system import CPU_COUNT
 
 from pipeline.choice import Bic
+from pipeline.fit_options import refuse_vanishing_grid
 from pipeline.run import path_row
 from solver import (
     Block,
@@ -59,6 +60,7 @@ class Ask:
     def grid(self, largest: float) -> list[float]:
         if self.lambdas is not None:
             return falling(self.lambdas)
+        refuse_vanishing_grid(largest, self.length, self.ratio)
         return lambda_grid(largest, self.length, self.ratio)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 
 from pipeline.choice import lowest_bic
 from pipeline.curves import Curve, read_curves
-from pipeline.metrics import TEST, metric_names
+from pipeline.metrics import BINARY, TEST, metric_names
 from pipeline.model import PathModel
 from pipeline.run_record import EvaluationRecord, RunRecord
 from pipeline.stored import CURVES, read_trace
-from transforms.storage import StorageOptions, open_storage
+from transforms.storage import StorageOptions, open_storage, redact
+from transforms.streams import EARLIER
 
+NAMED_INPUTS = 5  # in a command that is shown; of more the first, and that there are more
 SMALLEST_GAP = 1e-16  # where a gap of 0 is drawn on a logarithmic axis, if no other is there to go by
 
 
@@ -99,12 +102,24 @@ def read_run(run: str, options: StorageOptions) -> RunData:
     model = PathModel.load(run, options)
     fs, path = open_storage(run, options)
     lambdas, record = model.lambdas.tolist(), model.record
-    judgements = [
-        Judgement(prefix, judged, read_curves(fs, f"{path}/{prefix}{CURVES}", judged.curves, lambdas))
-        for prefix, judged in (("", record.evaluation), (TEST, record.test))
-        if judged is not None and judged.curves is not None
-    ]
+    judgements = []
+    for prefix, judged in (("", record.evaluation), (TEST, record.test)):
+        if judged is not None and judged.curves is not None:
+            again = _evaluate_command(model.name, judged, prefix)
+            curves = read_curves(fs, f"{path}/{prefix}{CURVES}", judged.curves, lambdas, again)
+            judgements.append(Judgement(prefix, judged, curves))
     return RunData(model, read_trace(fs, path, lambdas), {}, judgements)
+
+
+def _evaluate_command(run: str, judged: EvaluationRecord, prefix: str) -> str:
+    """The command that repeats an evaluation by two labels, for people."""
+    inputs = [EARLIER.sub("-", redact(one["path"])) for one in judged.inputs]
+    words = ["dask-submit", "evaluate", run, *inputs[:NAMED_INPUTS]]
+    shown = shlex.join(words) + (" ..." if len(inputs) > NAMED_INPUTS else "")
+    shown += " --held-out" if judged.held_out else ""
+    shown += " --no-choose" if prefix == TEST else ""
+    shown += "" if judged.metric == metric_names(BINARY)[0] else f" --metric {judged.metric}"
+    return f"{shown} --on-bad-line skip" if judged.on_bad_line == "skip" else shown
 
 
 def relative_gap(row: dict[str, Any]) -> float | None:

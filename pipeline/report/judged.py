@@ -62,11 +62,12 @@ def _calibration(data: RunData) -> Plot:
     plot.line("x", "y", source=source, line_width=2).tags = ["--s3", "curve"]
     plot.scatter("x", "y", source=source, size=7, marker="square", name="points").tags = ["--s3", "curve"]
     rows = [("predicted", "@x{0.0000}"), ("positive", "@y{0.0000}"), ("examples", "@weight_text")]
-    add_hover(plot, tooltip_of("a tenth of the examples", rows), "mouse")
+    add_hover(plot, tooltip_of("a group of examples", rows), "mouse")
     return Plot(
         "calibration",
         "Calibration",
-        "Do probabilities mean what they say? A point is a tenth of the examples, by predicted probability.",
+        "Do probabilities mean what they say? A point is at least a tenth of the examples, by predicted probability; "
+        "the leftmost is what is left over.",
         _alternative(data, "Share of positives against predicted probability", "log_loss"),
         plot,
         [Series("curve", "this model", "--s3", "square"), replace(CHANCE, label="perfect")],

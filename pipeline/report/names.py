@@ -8,6 +8,7 @@ import numpy as np
 
 from transforms import UserError
 from transforms.storage import StorageOptions, display, explained, open_storage
+from transforms.validation import LARGEST_ID
 
 
 def read_names(url: str, options: StorageOptions, features: np.ndarray, base: int) -> dict[int, str]:
@@ -48,15 +49,24 @@ def _by_id(lines: list[str], wanted: set[int], where: str) -> dict[int, str]:
         if not _numbered(line):
             raise UserError(f"{where}: line {number}: expected id<TAB>name as in line 1, found {line[:60]!r}")
         head, _, name = line.partition("\t")
-        if int(head) in wanted:
-            if int(head) in names:
-                raise UserError(f"{where}: line {number}: feature {int(head)} has a name already: keep one of them")
-            names[int(head)] = name.strip()
+        feature = _read_id(head.strip(), f"{where}: line {number}")
+        if feature in wanted:
+            if feature in names:
+                raise UserError(f"{where}: line {number}: feature {feature} has a name already: keep one of them")
+            names[feature] = name.strip()
     if wanted and not names:
         raise UserError(
             f"{where}: none of its {len(lines):,} ids is a feature of the run's models: is it the right file?"
         )
     return {feature: name for feature, name in names.items() if name}
+
+
+def _read_id(digits: str, where: str) -> int:
+    """A feature's id. Its digits are counted first, as Python reads no number of thousands of them."""
+    if len(digits) > len(str(LARGEST_ID)) or int(digits) > LARGEST_ID:
+        shown = digits if len(digits) <= 30 else f"{digits[:20]}… ({len(digits):,} digits)"
+        raise UserError(f"{where}: feature id {shown} is too large: ids go up to {LARGEST_ID}")
+    return int(digits)
 
 
 def _by_position(lines: list[str], wanted: set[int], base: int, where: str) -> dict[int, str]:

@@ -142,14 +142,15 @@ def evaluation_pairs(data: RunData) -> list[Pair]:
     about = data.record.evaluation
     if about is None or not data.metrics:
         return []
-    pairs = [("Chosen by", redact(source["path"])) for source in about.inputs]
+    inputs = "Judged by" if data.best is None else "Chosen by"
+    pairs = [(inputs, redact(source["path"])) for source in about.inputs]
     pairs += [("Examples", f"{about.examples:,}"), ("Nonzeros", f"{about.nonzeros:,}")]
     if about.unseen_nonzeros is not None and about.nonzeros:
         pairs.append(("Of features unseen in training", percent(about.unseen_nonzeros / about.nonzeros)))
     if about.held_out:
         pairs.append(("Only what was held out", percent(about.held_out)))
     pairs.append(("Weighted", "yes" if about.weighted else "no"))
-    pairs.append(("Best by", metric_title(about.metric)))
+    pairs.append(("Best by", NOTHING if data.best is None else metric_title(about.metric)))
     test = data.record.test
     judged = [("Judged by", redact(source["path"])) for source in test.inputs] if test else []
     return [*pairs, *judged, *([("Examples of it", f"{test.examples:,}")] if test else [])]

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.metrics import NUMBER, TEST, Metric, find_metric, metrics_in
 from pipeline.report.data import Judgement, RunData, relative_gap
 from pipeline.report.format import count, duration, lambda_hint, metric, metric_title, number, percent
-from pipeline.summary import why_none
+from pipeline.summary import ONE_LABEL, has_one_label, why_none
 from transforms.storage import redact
 
 
@@ -98,7 +98,8 @@ def judges(data: RunData) -> str:
 def judged_by(judged: Judgement) -> str:
     """The examples of an evaluation, for a list to choose from."""
     kind = "held-out" if judged.record.held_out else "test"
-    part = "chose nothing" if judged.prefix == TEST else "chose the model"
+    chose = judged.prefix != TEST and judged.record.best is not None  # those of one class choose none
+    part = "chose the model" if chose else "chose nothing"
     return f"{count(judged.record.examples, f'{kind} example')}, which {part}"
 
 
@@ -120,7 +121,8 @@ def _on_test_data(data: RunData, row: dict[str, Any]) -> str:
     if test is None or not found:
         return ""
     figures = ", ".join(f"{one.label} {metric(value)}" for one, value in found if value is not None)
-    return f" On {count(test.examples, 'test example')}, which had no part in choosing it: {figures}."
+    one_label = f" ({ONE_LABEL})" if has_one_label(data.model, TEST) else ""
+    return f" On {count(test.examples, 'test example')}, which had no part in choosing it{one_label}: {figures}."
 
 
 def _of_all(data: RunData, row: dict[str, Any]) -> str:

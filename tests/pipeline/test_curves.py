@@ -95,7 +95,7 @@ def stored(run: str, lambdas: list[float] | None = None) -> list[Curve | None]:
     judged = model.record.evaluation
     assert judged is not None and judged.curves is not None
     fs, path = open_storage(run, StorageOptions())
-    return read_curves(fs, f"{path}/curves.parquet", judged.curves, lambdas or model.lambdas.tolist())
+    return read_curves(fs, f"{path}/curves.parquet", judged.curves, lambdas or model.lambdas.tolist(), "")
 
 
 def test_an_evaluation_stores_the_curve_of_every_model(run: str) -> None:
@@ -129,7 +129,7 @@ def test_test_data_have_a_file_of_their_own(run: str, client: Client, tmp_path: 
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (lambda file: file.unlink(), "missing: evaluate again"),
+        (lambda file: file.unlink(), "missing. Evaluate again: dask-submit evaluate .*/run .*/test.svm$"),
         (lambda file: file.write_bytes(file.read_bytes()[:-9]), "damaged .its checksum is not that of run.json"),
         (lambda file: pq.write_table(pa.table({"lambda": [1.0]}), file), "damaged"),
     ],
@@ -138,6 +138,18 @@ def test_a_damaged_file_of_curves_is_refused(run: str, spoil: object, complaint:
     spoil(Path(run) / "curves.parquet")  # type: ignore[operator]
     with pytest.raises(UserError, match=complaint):
         read_run(run, StorageOptions())
+
+
+def test_damaged_curves_of_test_data_are_refused_with_the_command_that_mends_them(
+    run: str, client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "other data.svm").write_bytes(to_text(*make_rows(90, seed=2)))
+    evaluate(run, str(tmp_path / "other data.svm"), choose=False, metric="auc", on_bad_line="skip", client=client)
+    (Path(run) / "test_curves.parquet").unlink()
+    command = f"dask-submit evaluate {run} '{tmp_path}/other data.svm' --no-choose --metric auc --on-bad-line skip"
+    with pytest.raises(UserError) as refused:
+        read_run(run, StorageOptions())
+    assert str(refused.value).endswith(f"missing. Evaluate again: {command}")
 
 
 def test_a_run_of_an_earlier_version_is_read_and_resumed(run: str, evaluated: str, client: Client) -> None:

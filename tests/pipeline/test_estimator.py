@@ -291,6 +291,12 @@ def test_from_lambda_max_on_everything_is_zero() -> None:
     assert nothing.predict_proba(np.ones((1, 2))).tolist() == [[0.5, 0.5]]
 
 
+def test_a_path_so_long_that_its_last_penalty_is_0_names_length_and_ratio() -> None:
+    X, y = make_rows()
+    with pytest.raises(ValueError, match=r"path length 400 and path ratio 0\.1 .* a length of at most 307, or a ratio"):
+        L1LogisticRegressionPath(path_length=400, path_ratio=0.1).fit(X, y)
+
+
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_values_beyond_float32_are_refused(form: Callable[[Any], Any]) -> None:
     with pytest.raises(ValueError, match="do not fit float32"):
@@ -300,7 +306,8 @@ def test_values_beyond_float32_are_refused(form: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     ("parameters", "y", "message"),
     [
-        ({}, [1, 1, 1], "y has one class only"),
+        ({}, [1, 1, 1], r"y has one class only \(1\); two classes are needed"),
+        ({}, [0.0, 0.0, 0.0], r"y has one class only \(0\.0\); two classes are needed"),
         ({}, [1, 2, 3], "Only binary classification is supported"),
         ({"lam": 0.0}, [0, 1, 1], "λ must be > 0"),
         ({"tol": 2.0}, [0, 1, 1], "tol must lie between 0 and 1"),
@@ -308,7 +315,7 @@ def test_values_beyond_float32_are_refused(form: Callable[[Any], Any]) -> None:
         ({"class_weight": "even"}, [0, 1, 1], "class_weight must be None, 'balanced' or a dict"),
     ],
 )
-def test_what_cannot_be_fitted_is_told(parameters: dict[str, Any], y: list[int], message: str) -> None:
+def test_what_cannot_be_fitted_is_told(parameters: dict[str, Any], y: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         L1LogisticRegression(**parameters).fit(np.arange(6.0).reshape(3, 2), y)
 

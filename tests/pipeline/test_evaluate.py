@@ -20,7 +20,9 @@ from pipeline import PathModel, PathOptions, evaluate, fit_path
 from pipeline.choice import choose_model
 from pipeline.metrics import metric_names, metrics_of
 from pipeline.report.data import read_run
-from pipeline.report.words import _what_is_best
+from pipeline.report.tables import evaluation_pairs
+from pipeline.report.words import _what_is_best, judged_by, tiles
+from pipeline.report.write import render
 from tests.damage import unsealed
 from tests.pipeline.runs import fit_text, make_rows, to_text
 from transforms import OutputExists, UserError, convert_libsvm
@@ -150,14 +152,28 @@ def test_labels_unknown_to_the_run_are_refused(client: Client, run: str, write: 
     assert not (Path(run) / "claim.json").exists()
 
 
-@pytest.mark.parametrize(("label", "undefined"), [(b"1", ["auc"]), (b"-1", ["auprc", "auc"])])
-def test_one_label_alone_leaves_areas_undefined(
-    client: Client, run: str, write: Write, label: bytes, undefined: list[str]
-) -> None:
-    with pytest.warns(UserWarning, match=f"every test example has the label {label.decode()}: .* undefined"):
+@pytest.mark.parametrize("label", [1, -1])
+@pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0, 0.0])])
+def test_areas_of_one_class_are_undefined(label: int, weights: np.ndarray | None) -> None:
+    """An example without weight is of no class."""
+    labels = np.array([label, label, label if weights is None else -label], np.int8)
+    found = metrics_of(np.array([1.0, -2.0, 0.5]), labels, weights)
+    assert (found["auprc"], found["auc"]) == (None, None)
+    assert found["log_loss"] is not None
+
+
+def test_an_example_without_weight_does_not_make_a_second_class(client: Client, run: str, write: Write) -> None:
+    with pytest.warns(UserWarning, match="every test example has the label 1: AUPRC and AUC are undefined"):
+        done = evaluate(run, write("t.svm", b"1:1 1:1\n1:2 2:1\n-1:0 3:1\n"), metric="log_loss", client=client)
+    assert done.best is None
+
+
+@pytest.mark.parametrize("label", [b"1", b"-1"])
+def test_one_label_alone_leaves_areas_undefined(client: Client, run: str, write: Write, label: bytes) -> None:
+    with pytest.warns(UserWarning, match=f"the label {label.decode()}: AUPRC and AUC are undefined"):
         done = evaluate(run, write("t.svm", label + b" 1:1\n" + label + b"\n"), metric="auc", client=client)
     assert done.best is None
-    assert [name for name in metric_names("binary") if PathModel.load(run).path[0][name] is None] == undefined
+    assert [name for name in metric_names("binary") if PathModel.load(run).path[0][name] is None] == ["auprc", "auc"]
     types = {field.name: str(field.type) for field in pq.read_schema(Path(run) / "path.parquet")}
     assert [types[name] for name in metric_names("binary")] == ["double"] * 4
 
@@ -172,6 +188,12 @@ def test_data_of_one_class_move_no_best(client: Client, run: str, write: Write, 
     assert model.best() == before.best
     assert [row["log_loss"] for row in model.path] == [row["log_loss"] for row in before.path]
     assert model.record.test is not None and model.record.test.examples == 2
+    shown = submit("show", run).stdout
+    assert "examples of the test data, which chose nothing (all of these examples have one label):" in shown
+    assert "test:      log-loss" in shown
+    data = read_run(run, StorageOptions())
+    assert "no part in choosing it (all of these examples have one label): log-loss" in _what_is_best(data)
+    assert "Test AUPRC" not in [tile.label for tile in tiles(data)]
 
 
 def test_what_is_said_of_one_class_is_one_story(client: Client, run: str, write: Write, submit: Submit) -> None:
@@ -186,6 +208,20 @@ def test_what_is_said_of_one_class_is_one_story(client: Client, run: str, write:
     data = read_run(run, StorageOptions())
     assert data.best is None and data.featured == taken
     assert "No model is best by the data that judge them: all of these examples have one label" in _what_is_best(data)
+    assert judged_by(data.judgements[0]) == "2 test examples, which chose nothing"
+    assert {"Judged by", "Best by"} < dict(evaluation_pairs(data)).keys()
+    assert dict(evaluation_pairs(data))["Best by"] == "–"
+    page = render(data)
+    assert "is marked" not in page and "chose the model" not in page
+
+
+def test_data_of_one_class_that_only_judge_leave_the_evaluation_alone(client: Client, run: str, write: Write) -> None:
+    with pytest.warns(UserWarning, match="every test example has the label"):
+        evaluate(run, write("one.svm", b"1 1:1\n1 2:1\n"), client=client)
+        evaluate(run, write("other.svm", b"-1 1:1\n"), choose=False, client=client)
+    record = PathModel.load(run).record
+    assert record.evaluation is not None and record.evaluation.examples == 2
+    assert record.test is not None and record.test.examples == 1
 
 
 def test_an_evaluation_says_that_the_report_is_older(run: str, write: Write, submit: Submit) -> None:

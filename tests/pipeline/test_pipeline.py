@@ -127,6 +127,23 @@ def test_the_same_again_does_nothing(client: Client, done: PipelineOptions) -> N
     assert files(done.output) == before
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1")])
+@pytest.mark.parametrize("prefix", ["", "test_"])
+def test_curves_that_are_gone_or_damaged_are_made_again(
+    client: Client, done: PipelineOptions, held_out: PipelineOptions, tmp_path: Path, damage: Any, prefix: str
+) -> None:
+    if prefix:
+        shutil.copytree(held_out.output, tmp_path / "tested")
+        done = replace(held_out, output=str(tmp_path / "tested"), test=done.test)
+        assert do(client, done)["evaluate"]
+    curves = Path(done.output, f"{prefix}curves.parquet")
+    before = curves.read_bytes()
+    damage(curves)
+    assert do(client, done)["evaluate"]
+    assert curves.read_bytes() == before
+    assert do(client, done) == only()
+
+
 def test_the_summary_says_what_the_run_is_worth(original: PipelineOptions) -> None:
     text = "\n".join(summary_lines(original.output))
     best = rows(original.output, "path")[about(original.output)["evaluation"]["best"]]

@@ -177,6 +177,8 @@ def test_names_by_id_may_leave_features_out(tmp_path: Path) -> None:
         (b"one\ntwo\n", "2 names, for features 1 to 2, but the run uses feature 9"),
         (b"9\tnine\nten\n", "line 2: expected id<TAB>name"),
         (b"9\tnine\n9\tnove\n", "line 2: feature 9 has a name already"),
+        (b"2\ttwo\n" + 5000 * b"9" + b"\tmany\n", r"names: line 2: feature id 9{20}… \(5,000 digits\) is too large"),
+        (f"{2**62 + 1}\tfar\n".encode(), "line 1: feature id 4611686018427387905 is too large: ids go up to 46"),
         (b"5\tfive\n", "none of its 1 ids is a feature"),
         (b"\xff\xfe", "not UTF-8"),
         (None, "no such file"),

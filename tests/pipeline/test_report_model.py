@@ -277,5 +277,11 @@ def test_page_fits_a_phone_with_all_of_it(report: Path, page: Page) -> None:
     assert page.run(f"return {tables}.every((one) => one.scrollWidth <= one.clientWidth)")
 
 
+def test_groups_of_calibration_and_f1_are_told_as_they_are_computed(report: Path) -> None:
+    text = report.read_text()
+    assert "A point is at least a tenth of the examples, by predicted probability; the leftmost is what is left" in text
+    assert "harmonic mean of the first two" in text
+
+
 def test_hostile_names_are_nowhere_in_the_pages_text_as_markup(report: Path) -> None:
     assert not re.search(r"<img src=x", report.read_text())

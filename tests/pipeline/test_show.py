@@ -68,6 +68,17 @@ def test_features_have_their_names(submit: Submit, run: str, tmp_path: Path) -> 
     assert {int(row["feature"]): row["name"] for row in listed} == {int(j): f"word-{j}" for j in features}
 
 
+def test_names_in_csv_are_no_formulas_and_no_commands_to_a_terminal(submit: Submit, run: str, tmp_path: Path) -> None:
+    features = PathModel.load(run).coefficients(-1)[0].tolist()
+    hostile = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\x1b[2Jgone", "a\rb", 'quoted, "twice"', "größe  x"]
+    told = ["'=cmd|' /C calc'!A0", "'+1", "'-1", "'@SUM(A1)", "\ufffd[2Jgone", "a b", 'quoted, "twice"', "größe  x"]
+    lines = [f"{j}\t{name}\n" for j, name in zip(features, hostile, strict=False)]
+    (tmp_path / "names.txt").write_text("".join(lines), newline="")
+    done = submit("show", run, "--csv", "--lambda-index", "-1", "--feature-names", str(tmp_path / "names.txt"))
+    found = {int(row["feature"]): row["name"] for row in rows_of(done.stdout)}
+    assert [found[j] for j in features[: len(told)]] == told
+
+
 def test_csv_has_the_models_or_the_features_of_one(submit: Submit, run: str) -> None:
     model = PathModel.load(run)
     path = rows_of(submit("show", run, "--csv").stdout)
@@ -85,10 +96,14 @@ def test_csv_has_the_models_or_the_features_of_one(submit: Submit, run: str) -> 
         (["nowhere"], "not a run: no such folder"),
         (["{run}", "--lambda-index", "6"], "λ index 6, but the run has 6: 0 to 5"),
         (["{run}", "--features", "-1"], "Invalid value for '--features'"),
+        (["{run}", "--feature-names", "{names}"], "names.txt: line 1: feature id 99999999999999999999… (5,000 digits)"),
     ],
 )
-def test_what_cannot_be_shown_is_told_in_one_line(submit: Submit, run: str, words: list[str], told: str) -> None:
-    done = submit("show", *(word.format(run=run) for word in words))
+def test_what_cannot_be_shown_is_told_in_one_line(
+    submit: Submit, run: str, tmp_path: Path, words: list[str], told: str
+) -> None:
+    (tmp_path / "names.txt").write_text(f"{5000 * '9'}\tmany\n")
+    done = submit("show", *(word.format(run=run, names=tmp_path / "names.txt") for word in words))
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("dask-submit: error: ") and told in line

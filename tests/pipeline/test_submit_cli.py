@@ -169,6 +169,7 @@ def test_round_limit_is_a_warning_that_says_the_gap(submit: Submit, dataset: str
         (["--lambdas", "1,x"], "expected numbers separated by commas"),
         (["--tol", "-1"], "tol must lie between 0 and 1"),
         (["--path-ratio", "2"], "path ratio must lie between 0 and 1"),
+        (["--path-length", "100000", "--path-ratio", "0.1"], "path length 100000 and path ratio 0.1 make λ too small"),
         (["--algorithm", "paper", "--gap", "0.01"], "--gap does not go with --algorithm paper"),
         (["--gamma", "0.1"], "--gamma does not go with --algorithm default"),
         (["--blocks", "9"], "blocks must lie in 1..2"),

@@ -136,7 +136,7 @@
     if (!found) return "This model was fitted after the evaluation: evaluate the run again.";
     const figures = `Model ${chosen.model} on ${judgement.label}: ${judgement.figures[chosen.model]}.`;
     if (found.positives > 0 && found.negatives > 0) return figures;
-    return `${figures} All examples are of one class: precision, recall and ROC say nothing.`;
+    return `${figures} All of these examples have one label: precision, recall and ROC say nothing.`;
   }
 
   function show() {

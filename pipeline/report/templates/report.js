@@ -16,12 +16,16 @@ const report = {first: []};
     return JSON.parse(await new Response(stream).text());
   };
 
-  // Text that a spreadsheet would take for a formula gets an apostrophe.
+  // Text loses control characters, and gets an apostrophe where a spreadsheet would take it for a formula. _cell() in
+  // commands/show.py does so in the terminal.
   function cell(value) {
     if (value === null || value === undefined) return "";
     let text = String(value);
-    if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
-    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    if (typeof value === "string") {
+      text = text.replace(/[\t\n\v\f\r\u2028\u2029]/g, " ").replace(/[\x00-\x1f\x7f-\x9f]/g, "\ufffd");
+      if (/^[=+\-@]/.test(text)) text = `'${text}`;
+    }
+    return /[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   }
 
   report.download = (name, rows) => {
