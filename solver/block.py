@@ -384,9 +384,8 @@ class Block:
     @asked(nothing, kept=True, replaces=["begin_rows", "add_rows"])
     def begin_rows(self) -> None:
         """Hold no columns by example."""
-        from solver.algorithms.certified.shard import (
-            Shard,  # it needs the algorithm's store, and the algorithm this module
-        )
+        # Not at the top: a shard needs the algorithm's store, and the algorithm this module.
+        from solver.algorithms.certified.shard import Shard
 
         self._shard = Shard()
 
@@ -397,23 +396,25 @@ class Block:
 
     @asked(total)
     def rows_sums(self, vectors: Sliced, position: Int64) -> Float64:
-        """Over these examples, Xᵀr of columns that are held by example, and below it Σ w x². Also of these three:
-        positions count in the order of `add_rows`."""
+        """Xᵀr over this block's examples, and below it Σ w x².
+
+        Here and below, a position is the number of a column among those held by example, in the order of `add_rows`.
+        """
         return self._shard.sums(position, *vectors.vectors)
 
     @asked(total)
     def rows_slopes(self, vectors: Sliced, position: Int64) -> Float64:
-        """Xᵀr over these examples."""
+        """Xᵀr over this block's examples."""
         return self._shard.slopes(position, *vectors.vectors)
 
     @asked(joined_arrays)
     def rows_product(self, position: Int64, d: Float64) -> Float64:
-        """Xd over these examples."""
+        """Xd over this block's examples."""
         return self._shard.product(position, d)
 
     @asked(total)
     def rows_gram(self, rows: WeightedRows, position: Int64, first_row: int) -> Float64:
-        """XᵀWX over these examples, from a row on."""
+        """XᵀWX over this block's examples, from a row on."""
         return self._shard.gram(position, rows.rows, first_row)
 
     # --- slopes of all features ---------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class SharedStore(Store):
         slots = self.slots(chosen.position)
         if not self.blocks.others.threads or (chosen.position >= self.features).any():  # the intercept is the driver's
             return None
-        seconds = self.pass_seconds(slots, SHARING.cycle_entry)
+        seconds = SHARING.cycle_entry * float(self.entries(slots).sum())
         expected = self._expected(self._work(slots, seconds, 2, self.n, 0))
         return BlockParts(self.blocks, order, chosen, w) if expected[BY_FEATURE] < expected[HERE] else None
 
@@ -123,9 +123,9 @@ class SharedStore(Store):
             self._spread(slots)
         return place
 
-    def pass_seconds(self, slots: Int64, entry: float = 0.0) -> float:
-        """On one core. entry: seconds of an entry, if it is not a plain pass."""
-        return (entry or SHARING.entry) * float(self.entries(slots).sum())
+    def pass_seconds(self, slots: Int64) -> float:
+        """What a pass takes on one core."""
+        return SHARING.entry * float(self.entries(slots).sum())
 
     def _expected(self, work: Work) -> dict[str, float]:
         return expected_seconds(work, self.threads.count, self.blocks.others)

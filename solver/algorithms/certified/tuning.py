@@ -322,7 +322,8 @@ class SharingTuning:
     cycle_entry: float = 1.5e-9
     # Of a multiplication of a Gram matrix: BLAS, float32, one core. Not measured by itself.
     multiplication: float = 2e-11
-    # Of a question to all workers. Measured: 4 to 7 ms with short vectors, four workers, on a busy machine.
+    # Of a question to all workers. Measured by hand: 4 to 7 ms with short vectors, four workers, on a busy machine. No
+    # benchmark keeps it.
     call: float = 4e-3
     # Bytes of a number in a message.
     number: int = 8
